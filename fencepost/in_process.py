@@ -58,13 +58,13 @@ class Broker(BrokerMethods):
     `async with` does the same without blocking the event loop; from a coroutine, call the other methods through
     `asyncio.to_thread`. One thread at a time may start, stop or crash a broker.
 
-    `BrokerMethods` has what a test says to it: topics, records, transactions, groups, the clock, faults.
+    `BrokerMethods` has the methods for tests: topics, records, transactions, groups, the clock, faults.
 
     data_directory: the directory of topics and records, which another broker can use later; without it, a temporary
                     directory that `close` removes.
     port:           0 takes a free one, which the broker keeps when it is restarted.
-    settings:       by Kafka's names, such as `{"auto.create.topics.enable": False}`; docs/configuration.md lists them
-                    all. If `listeners` is among them, host and port are not used.
+    settings:       values by Kafka's names, such as `{"auto.create.topics.enable": False}`; docs/configuration.md has
+                    them all. If `listeners` is among them, host and port are not used.
     durable:        whether a reply waits until its data would survive a loss of power; True only with a data
                     directory, unless given. Otherwise it is a broker for tests: its clock can be turned, it has
                     faults, it remembers requests, and FOR_TESTS are its defaults.

@@ -1,4 +1,4 @@
-"""One transaction in doubt: its states, the table of events, and what each event makes of it. Pure.
+"""One transaction in doubt: its states, the table of events, and the transition of each event. Pure.
 
 A decision is made once. It needs an answer, or the operator's word for exhausted transactions; only the answer
 `unknown` counts as a check. Times are passed in, in ms since 1970.
@@ -19,18 +19,18 @@ from fencepost.two_phase.tokens import Token
 
 
 class State(Enum):
-    """What happens to a transaction in doubt."""
+    """State of a transaction in doubt."""
 
     WAITING = "waiting"  # for the time of the next question
     ASKING = "asking"  # a question is on its way
     PARKED = "parked"  # an administrator has to decide; nobody is asked
     DECIDED = "decided"  # and recorded; it is to be ended at `next_ms`
     ENDING = "ending"  # its coordinator is being asked to end it
-    LEAVING = "leaving"  # not open any more: how it ended is to be found out
+    LEAVING = "leaving"  # not open any more: its outcome has to be looked up
 
 
 class Event(Enum):
-    """What can happen."""
+    """Event of a transaction in doubt."""
 
     DUE = "due"
     SAID_COMMIT = "the source says commit"
@@ -53,14 +53,14 @@ class Event(Enum):
 
 
 class Outcome(Enum):
-    """What is decided about a transaction."""
+    """Outcome of a decision."""
 
     COMMIT = "commit"
     ABORT = "abort"
 
 
 class Decider(Enum):
-    """What a decision, or the end of a transaction, comes from."""
+    """Source of a decision, or of the end of a transaction."""
 
     RESOLVER = "resolver"
     EXHAUSTED = "exhausted"  # `exhausted=abort` or `commit` of the resolver's settings
@@ -70,7 +70,7 @@ class Decider(Enum):
 
 
 class Decision(NamedTuple):
-    """What is decided about a transaction, and on whose word."""
+    """Decision about a transaction: its outcome and its source."""
 
     outcome: Outcome
     by: Decider
@@ -87,8 +87,9 @@ class CaseKey(NamedTuple):
 class Case:
     """A transaction in doubt.
 
-    next_ms: when the next question, or the next attempt to end it, is due. checks: answers `unknown` so far. failures:
-    questions without an answer since the last answer, or attempts to end it. is_parked: also while it is LEAVING.
+    next_ms: due time of the next question, or of the next attempt to end it. checks: number of answers `unknown`.
+    failures: number of questions without an answer since the last answer, or of attempts to end it. is_parked: also
+    while it is LEAVING.
     is_recorded: whether the journal has it.
     """
 
@@ -119,7 +120,7 @@ DECIDED, ENDING, LEAVING = State.DECIDED, State.ENDING, State.LEAVING
 IGNORE, FORGET = _Act.IGNORE, _Act.FORGET
 Cell = State | _Act
 
-# While ENDING, the attempt itself finds out what has become of the transaction: GONE says nothing more.
+# While ENDING, the attempt itself returns the transaction's outcome: GONE adds nothing.
 # fmt: off
 TABLE: Final[Mapping[Event, tuple[Cell, Cell, Cell, Cell, Cell, Cell]]] = {
     #                        WAITING  ASKING   PARKED   DECIDED  ENDING   LEAVING
@@ -156,14 +157,14 @@ def found(question: Question, settings: ResolverSettings) -> Case:
 
 
 def still_open(case: Case) -> Event:
-    """What it means for a transaction that was taken for ended that it is not."""
+    """Return the event for a transaction that we believed ended but that is still open."""
     if case.decision is not None:
         return Event.STILL_DECIDED
     return Event.STILL_PARKED if case.is_parked else Event.STILL_OPEN
 
 
 def event_of(case: Case, answer: Answer, settings: ResolverSettings) -> Event:
-    """What an answer means for a transaction."""
+    """Return the event of an answer about a transaction."""
     if answer is Answer.COMMIT:
         return Event.SAID_COMMIT
     if answer is Answer.ABORT:
@@ -174,7 +175,7 @@ def event_of(case: Case, answer: Answer, settings: ResolverSettings) -> Event:
 
 
 def decide(case: Case, event: Event, settings: ResolverSettings, now_ms: int) -> Case | None:
-    """What an event makes of a transaction: the same object if nothing changes, None if it is to be forgotten."""
+    """Apply an event to a transaction: return the same object if nothing changes, None if it is to be forgotten."""
     cell = TABLE[event][_COLUMNS[case.state]]
     if cell is IGNORE:
         return case
@@ -272,7 +273,7 @@ def pause_ms(settings: ResolverSettings, count: int) -> int:
 
 
 def longest_wait_ms(case: Case, settings: ResolverSettings) -> int:
-    """The longest time until a transaction is due, whatever its note says: a clock may have been ahead of this one."""
+    """Return the longest time until a transaction is due; bounds a `next_ms` of a clock that was ahead of this one."""
     if case.state in (State.DECIDED, State.LEAVING):
         return _retry_ms(case.failures)
     count = case.failures or case.checks

@@ -1,4 +1,4 @@
-"""What the check-back counts, for metrics and log lines."""
+"""Counters of the check-back, for metrics and log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators read of the check-back while it runs: the lines that its records are worth. Pure."""
+"""Log lines of a running check-back for operators, made from its records. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PLACES: dict[str, Callable[[Question], str | int]] = {
     "producer_epoch": lambda question: question.token.producer_epoch,
     "started_ms": lambda question: question.started_ms,
 }
-"""By name, without braces, what stands there for a question."""
+"""By name, without braces, the value of a place for a question."""
 
 _PLACE = re.compile(rf"\{{({'|'.join(PLACES)})\}}")
 _BRACED = re.compile(r"\{([^{}]*)\}")
@@ -27,5 +27,5 @@ def unknown_places(text: str) -> list[str]:
 
 
 def filled(text: str, fill: Callable[[str], str]) -> str:
-    """Replace each place by what `fill` makes of its name. What is filled in is not looked at again."""
+    """Replace each place by the result of `fill` for its name. Places in such a result are not replaced."""
     return _PLACE.sub(lambda found: fill(found[1]), text)

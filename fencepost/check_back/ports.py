@@ -1,5 +1,5 @@
-"""What the check-back needs of a cluster: its open transactions, a journal, and eyes. The broker has one set of
-these, `fencepost check-back` another."""
+"""Interfaces of the check-back to a cluster: its open transactions, a journal, and an observer. The broker has one set
+of these, `fencepost check-back` another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.check_back.question import Question
 from fencepost.check_back.records import Entry
 
 
-class Unavailable(Exception):  # noqa: N818  # what the check-back waits for to pass
+class Unavailable(Exception):  # noqa: N818  # a condition that the check-back waits out
     """The cluster could not be asked. `reason` is one sentence for operators."""
 
     def __init__(self, reason: str) -> None:
@@ -45,13 +45,13 @@ class JournalLog(Protocol):
 
 
 class Observer(Protocol):
-    """Sees what the check-back does, for log lines. It raises nothing."""
+    """Observer of the check-back's actions, for log lines. It raises nothing."""
 
     def recorded(self, entry: Entry) -> None:
         """An entry is durable."""
 
     def unavailable(self, what: str, reason: str) -> None:
-        """Something of the cluster could not be done, and is tried again."""
+        """A request to the cluster failed, and is retried."""
 
     def left_out(self, what: str) -> None:
         """Records of the journal cannot be read. Once for all that were written since the reading before."""

@@ -31,8 +31,8 @@ async def run(
 ) -> None:
     """Check back until SIGTERM or SIGINT.
 
-    options: of kafka-python's clients. Raises ValueError for a resolver that cannot be made; any other exception is
-    unexpected, and whatever runs the process starts it again.
+    options: settings of kafka-python's clients. Raises ValueError for a resolver that cannot be made; any other
+    exception is unexpected, and the supervisor of the process restarts it.
     """
     lines = Lines(as_json=as_json)
     globs = [glob for one in settings for glob in one.ids]

@@ -134,12 +134,12 @@ SCHEDULE: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "concurrency": ("concurrency", _whole(1, 1000)),
     "exhausted": ("exhausted", _exhausted),
 }
-"""By key, the field of ResolverSettings and what reads it."""
+"""By key, the field of ResolverSettings and the function that parses it."""
 
 
 @dataclass(frozen=True)
 class _Type:
-    """The keys of one type of resolver, with what checks each; those that are needed."""
+    """The keys of one type of resolver, with the function that checks each; the required ones."""
 
     options: Mapping[str, Callable[[str], str]]
     needed: str
@@ -182,7 +182,7 @@ def resolver_settings(properties: Mapping[str, str]) -> tuple[ResolverSettings, 
 
 
 def resolver_warnings(resolvers: Sequence[ResolverSettings]) -> tuple[str, ...]:
-    """What works and is not wise: one sentence each, which begins with the name of the setting."""
+    """Return warnings of settings that work but are unwise, one sentence each, which begins with the setting's name."""
     warnings = []
     for one in resolvers:
         address = urlsplit(one.options.get("url", ""))

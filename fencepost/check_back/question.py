@@ -1,4 +1,4 @@
-"""A question about one prepared transaction, its answer, and what a resolver is: the source that can be asked."""
+"""A question about one prepared transaction, its answer, and the interface of a resolver, the source of answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fencepost.two_phase.tokens import Token
 
 
 class Answer(Enum):
-    """What a source says of a transaction."""
+    """A source's answer about a transaction."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -19,9 +19,9 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about.
+    """A prepared transaction whose outcome a source is asked for.
 
-    started_ms: when the transaction began, in ms since 1970, by the coordinator's clock. partitions: (topic, number)
+    started_ms: begin of the transaction, in ms since 1970, by the coordinator's clock. partitions: (topic, number)
     of each partition that it has written to, sorted.
     """
 
@@ -30,7 +30,7 @@ class Question:
     partitions: tuple[tuple[str, int], ...]
 
 
-class ResolverUnreachable(Exception):  # noqa: N818  # what the check-back meets and deals with
+class ResolverUnreachable(Exception):  # noqa: N818  # the check-back handles it
     """The source could not be asked, so there is no answer. `reason` is one sentence for operators, without secrets."""
 
     def __init__(self, reason: str) -> None:
@@ -51,8 +51,8 @@ class Resolver(Protocol):
 class LatestRecord(NamedTuple):
     """The latest committed record under a key.
 
-    value: None for a tombstone. timestamp_ms: of the record. is_append_time: whether the broker set the timestamp
-    when it appended the record; else it is what the producer's clock said.
+    value: None for a tombstone. timestamp_ms: the record's timestamp. is_append_time: whether the broker set the
+    timestamp when it appended the record; else it is from the producer's clock.
     """
 
     value: bytes | None
@@ -64,9 +64,9 @@ class RecordReader(Protocol):
     """Reads a compacted topic of the cluster whose transactions are in doubt."""
 
     async def latest(self, topic: str, key: bytes) -> LatestRecord | None:
-        """The latest committed record under a key; None if there is none, also if the topic does not exist.
+        """Read the latest committed record under a key; None if there is none, also if the topic does not exist.
 
         "Committed" and "latest" count up to the high watermark when the call began, with every open transaction that
-        began before it ended: so what a caller does not find was not decided then. Raises ResolverUnreachable if
+        began before it ended: so a decision that is not found had not been made then. Raises ResolverUnreachable if
         that cannot be read in time.
         """

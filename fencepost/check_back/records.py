@@ -1,7 +1,7 @@
-"""The two topics of the check-back: what their records say, as JSON. Pure.
+"""Records of the two topics of the check-back, as JSON. Pure.
 
-`__fencepost_check_back` is compacted. `transaction/TOKEN@START` holds what is known of a transaction in doubt,
-`resolver/NAME` a resolver and whether it answers, `command/ID` what an administrator wants. `fencepost-audit` has one
+`__fencepost_check_back` is compacted. `transaction/TOKEN@START` holds the state of a transaction in doubt,
+`resolver/NAME` a resolver and whether it answers, `command/ID` an administrator's command. `fencepost-audit` has one
 record for each question, decision and end, under the transactional id.
 """
 
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What an administrator wants for an id: `ask-again`; or has done himself: `commit`, `abort`."""
+    """An administrator's command for an id: `ask-again`; or his own step: `commit`, `abort`."""
 
     transactional_id: str
     command: str
@@ -53,9 +53,9 @@ class Command(NamedTuple):
 
 
 class ResolverNote(NamedTuple):
-    """What the journal says of a resolver, as `resolver_entry` writes it.
+    """The journal's entry of a resolver, as `resolver_entry` writes it.
 
-    up: whether it answers. reason: why it does not.
+    up: whether it answers. reason: error if it does not.
     """
 
     ids: tuple[str, ...]
@@ -67,10 +67,10 @@ class ResolverNote(NamedTuple):
 
 
 class Journal(NamedTuple):
-    """What `__fencepost_check_back` says. resolvers: by name.
+    """Content of `__fencepost_check_back`. resolvers: entries by name.
 
-    left_out: what no check-back of this version has written, as `KEY: what is wrong`, at most `MOST_NAMED` of them;
-    left_out_count: all of them.
+    left_out: unreadable entries, not written by a check-back of this version, as `KEY: ERROR`, at most `MOST_NAMED`;
+    left_out_count: number of all of them.
     """
 
     cases: Mapping[CaseKey, Case]
@@ -87,7 +87,7 @@ MOST_NAMED: Final = 3
 
 
 def case_entry(case: Case) -> Entry:
-    """What is kept of a transaction in doubt."""
+    """Return the journal's entry of a transaction in doubt."""
     decision = case.decision
     return Entry(
         STATE_TOPIC,
@@ -164,7 +164,7 @@ def id_of_key(key: str) -> str | None:
 
 
 def read_journal(records: Mapping[str, bytes | None]) -> Journal:
-    """Read the latest value of each key. Others may write to the topic: what cannot be read is left out, and named."""
+    """Read the latest value of each key. Others may write to the topic: unreadable values are left out, and named."""
     cases: dict[CaseKey, Case] = {}
     commands: list[Command] = []
     resolvers: dict[str, ResolverNote] = {}
@@ -192,7 +192,7 @@ def read_journal(records: Mapping[str, bytes | None]) -> Journal:
 
 
 def left_out_words(journal: Journal) -> str | None:
-    """What was left out of the journal, as a sentence; None if nothing was."""
+    """Return a sentence that names the entries left out of the journal; None without any."""
     if not journal.left_out_count:
         return None
     more = journal.left_out_count - len(journal.left_out)
@@ -311,7 +311,7 @@ def ended_entry(case: Case, outcome: str, by: Decider, now_ms: int) -> Entry:
 
 
 def administrator_entry(question: Question, decision: str, now_ms: int) -> Entry:
-    """What an administrator has decided with a command of his own."""
+    """Return the audit entry of a decision that an administrator has carried out himself."""
     return _audit(question, now_ms, "decision", Decider.ADMINISTRATOR.value, decision=decision)
 
 

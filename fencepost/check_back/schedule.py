@@ -1,7 +1,7 @@
-"""All transactions in doubt, and what is to be done about each, when. Pure: time is passed in, and nothing is sent.
+"""All transactions in doubt, and the due work on each. Pure: time is passed in, and nothing is sent.
 
-Each method takes what happened, and returns the records that say so. They are to be written before `take_work` is
-carried out: what is not recorded has not been decided.
+Each method applies an event, and returns the records of it. They must be written before the work of `take_work` is
+done: a decision counts only if it is recorded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Source:
 
 
 class Work(NamedTuple):
-    """What to do now: sources to ask, transactions to end as decided, and ends to look up."""
+    """Due work: sources to ask, transactions to end as decided, and outcomes to look up."""
 
     to_ask: Sequence[Case]
     to_end: Sequence[Case]
@@ -68,7 +68,7 @@ class Work(NamedTuple):
 
 
 class Doubt(NamedTuple):
-    """What is in doubt at one resolver. oldest_started_ms: None without any."""
+    """Transactions in doubt of one resolver: their numbers, and the begin of the oldest, None without any."""
 
     in_doubt: int
     parked: int
@@ -103,10 +103,10 @@ class Schedule:
     def is_wanted(self, transactional_id: str) -> bool:
         return self.resolver_of(transactional_id) is not None
 
-    # What happened
+    # Events
 
     def started(self, journal: Journal, now_ms: int) -> list[Entry]:
-        """Take over what an earlier run has recorded. Transactions of no resolver stay recorded, and are left alone."""
+        """Take over the records of an earlier run. Transactions of no resolver stay recorded, and are left alone."""
         for key, case in journal.cases.items():
             settings = self.resolver_of(key.token.transactional_id)
             if settings is not None:
@@ -141,7 +141,7 @@ class Schedule:
         return []
 
     def listing_ended(self, now_ms: int) -> list[Entry]:
-        """All open transactions have been listed: what is missing has ended."""
+        """Record that all open transactions have been listed: missing ones have ended."""
         open_keys, self._open_keys = self._open_keys, set()
         # Recorded by an earlier run, and ended since.
         self.cases.update(self._restored)
@@ -191,7 +191,7 @@ class Schedule:
         return entries
 
     def ended(self, case: Case, outcome: str | None, now_ms: int) -> list[Entry]:
-        """Take what became of an attempt to end a transaction.
+        """Record the result of an attempt to end a transaction.
 
         outcome: `commit` or `abort`, as its coordinator has it; `unknown` if it cannot say any more; None if no
         coordinator could be asked.
@@ -208,9 +208,9 @@ class Schedule:
         return self._forgotten(current, outcome, by, now_ms)
 
     def looked_up(self, case: Case, outcome: str | None, by: Decider, now_ms: int) -> list[Entry]:
-        """Take how a transaction ended that was not ended here.
+        """Record the outcome of a transaction that was not ended here.
 
-        outcome: as for `ended`, or `open` if it has not ended. by: who ended it, if no administrator did.
+        outcome: the one of `ended`, or `open` if it has not ended. by: who ended it, if no administrator did.
         """
         self._looked_up.discard(case.key)
         current = self.cases.get(case.key)
@@ -231,7 +231,7 @@ class Schedule:
         return self._forgotten(current, outcome, by, now_ms)
 
     def commanded(self, commands: Iterable[Command], now_ms: int) -> list[Entry]:
-        """Take what administrators want. Until the transactions are listed for the first time, it waits."""
+        """Apply administrators' commands. They wait until the transactions are listed for the first time."""
         if not self._is_listed:
             self._commands += commands
             return []
@@ -251,10 +251,10 @@ class Schedule:
             entries.append(command_tombstone(command.transactional_id))
         return entries
 
-    # What is to be done
+    # Due work
 
     def take_work(self, now_ms: int) -> Work:
-        """Take what is due, within the bounds of each source: one that is down is asked one question at a time."""
+        """Take the due work, within the bounds of each source: one that is down gets one question at a time."""
         self._bound_waits(now_ms)
         asking = Counter(case.resolver for case in self.cases.values() if case.state is State.ASKING)
         ending = sum(case.state is State.ENDING for case in self.cases.values())
@@ -277,7 +277,7 @@ class Schedule:
         return Work(to_ask, to_end, to_look_up)
 
     def _bound_waits(self, now_ms: int) -> None:
-        """No transaction waits longer than its pause, though the clock was set back behind what its note says."""
+        """Bound each transaction's wait by its pause: the clock may have been set back since `next_ms` was recorded."""
         for key, case in self.cases.items():
             if case.next_ms > now_ms:
                 latest_ms = now_ms + longest_wait_ms(case, self.sources[case.resolver].settings)
@@ -333,7 +333,7 @@ class Schedule:
             return []
         source.up, source.reason, source.since_ms = up, reason, now_ms
         if up:
-            # What waits only because the source was down is asked now.
+            # Transactions that wait only because the source was down are asked about now.
             for key, case in self.cases.items():
                 if case.resolver == source.settings.name and case.state is State.WAITING and case.failures:
                     self.cases[key] = dataclasses.replace(case, next_ms=now_ms)

@@ -1,7 +1,7 @@
-"""The check-back at work: lists what is open, asks, records, ends. What is to be done when, `schedule` says.
+"""The running check-back: lists open transactions, asks, records, ends. `schedule` decides on each step and its time.
 
-One task changes the schedule. It writes what that says to the journal before anything follows from it: a question, or
-the end of a transaction. So a crash at any point loses no decision, and makes none twice.
+One task changes the schedule. It writes the schedule's records to the journal before it acts on them: before a
+question, or the end of a transaction. So a crash at any point loses no decision, and makes none twice.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ from fencepost.check_back.settings import ResolverSettings
 
 T = TypeVar("T")
 Happened = Callable[[int], list[Entry]]
-"""What happened: what the schedule makes of it at a time, in ms."""
+"""An event, as a function that applies it to the schedule at a time, in ms, and returns the records."""
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 10.0
 """Pauses while the cluster cannot be asked: doubled each time."""
 LISTED_AT_ONCE = 1_000
-"""Transactions that are taken note of in one step of the event loop."""
+"""Number of listed transactions that one step of the event loop adds to the schedule."""
 
 
 class CheckBack:
-    """One check-back. `run` may be called again after a failure: it begins with what the journal says.
+    """One check-back. `run` may be called again after a failure: it begins with the state in the journal.
 
-    resolvers: by name, as in the settings. now_ms: the time in ms since 1970. poll_s: the pause between listings.
+    resolvers: resolvers by their names in the settings. now_ms: the time in ms since 1970. poll_s: the pause between
+    listings.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class CheckBack:
         return journal
 
     async def _step(self, tasks: asyncio.TaskGroup) -> None:
-        """Wait until something happens or is due; record what follows from it, and begin that."""
+        """Wait for an event or a due time; record its consequences, and begin the work."""
         happened = await self._next()
         now_ms = self._now_ms()
         entries: list[Entry] = []
@@ -102,7 +103,7 @@ class CheckBack:
         wait_s = self._poll_s if due_ms is None else (due_ms - self._now_ms()) / 1000
         happened = []
         try:
-            # What is due but has no room is taken up when something has happened, or at the next listing.
+            # Due work without room begins after the next event, or at the next listing.
             async with asyncio.timeout(wait_s if wait_s > 0 else self._poll_s):
                 happened.append(await self._happened.get())
         except TimeoutError:
@@ -131,7 +132,7 @@ class CheckBack:
 
     async def _list_regularly(self) -> None:
         while True:
-            # Commands first: what they are about is in the listing then.
+            # Commands first: the listing has their transactions then.
             written = await self._patiently("read the journal", self._journal.read_state)
             commands = self._read(written).commands
             if commands:

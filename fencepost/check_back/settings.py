@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Exhausted(Enum):
-    """What becomes of a transaction whose source has said `unknown` at every check."""
+    """Fate of a transaction whose source has answered `unknown` at every check."""
 
     PARK = "park"  # it stays open, nobody is asked any more, and an administrator decides
     ABORT = "abort"
@@ -24,7 +24,7 @@ class ResolverSettings:
 
     first_ms: from the start of a transaction to the first question. interval_ms, backoff, interval_max_ms: the pause
     after an answer `unknown` is interval_ms · backoff^(checks - 1), at most interval_max_ms. checks_max: answers
-    `unknown` before the transaction is exhausted. timeout_ms: of one question. concurrency: questions at a time.
+    `unknown` before the transaction is exhausted. timeout_ms: limit of one question. concurrency: questions at a time.
     """
 
     name: str

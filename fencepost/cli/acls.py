@@ -45,7 +45,7 @@ class Resource(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What a rule says of a resource; None for what a filter leaves open."""
+    """Principal, host, operation and permission of a rule; None for fields that a filter leaves open."""
 
     principal: str | None
     host: str | None

@@ -1,6 +1,6 @@
 """`fencepost bench`: a small measurement of throughput and latency, with one producer and one consumer.
 
-It measures the client as much as the broker: what other clients reach is more. It tells whether a machine, a disk or a
+It measures the client as much as the broker: other clients reach more. It tells whether a machine, a disk or a
 network is as expected, and compares settings.
 """
 

@@ -17,7 +17,7 @@ Properties = Mapping[str, Property]
 
 
 class WrongPropertiesError(Exception):
-    """What is wrong, where, and what to do. The message has no secret."""
+    """A wrong property: the message has the error, its place and the remedy, but no secret."""
 
 
 def read_file(path: str) -> dict[str, Property]:
@@ -34,7 +34,7 @@ def read_file(path: str) -> dict[str, Property]:
 
 
 def secret(properties: Properties, name: str) -> str | None:
-    """A property that may be a secret; `${file:/path}` and `${env:NAME}` stand for what is there."""
+    """Return a property that may be a secret; `${file:/path}` and `${env:NAME}` are replaced by their content."""
     found = properties.get(name)
     if found is None:
         return None

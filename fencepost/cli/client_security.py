@@ -2,7 +2,7 @@
 
 The file is one of Kafka's own tools, as `kafka-topics --command-config` reads it. The names of librdkafka for the same
 things, as files of kcat have them, are known, too. Other properties of clients, such as `request.timeout.ms`, are left
-aside; what would protect a connection and is not known is refused.
+aside; an unknown property that would protect a connection is refused.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ _PROTECTING: Final = ("ssl.", "sasl.", "security.")
 class ClientSecurity:
     """How to connect and to log in.
 
-    tls:   for connections with TLS; None without.
-    mechanism: of SASL; None without. token: makes a token, for OAUTHBEARER.
+    tls:   context of connections with TLS; None without.
+    mechanism: name of the SASL mechanism; None without. token: makes a token, for OAUTHBEARER.
     """
 
     protocol: str = "PLAINTEXT"
@@ -116,7 +116,7 @@ NO_SECURITY: Final = ClientSecurity()
 
 
 def security_options(command: Command) -> Command:
-    """Add `--command-config` and `-X`. The command does not get them: `current_security` has what follows from them."""
+    """Add `--command-config` and `-X`. The command does not get them: `current_security` reads them."""
     command = click.option(
         "-X",
         "properties",
@@ -164,7 +164,7 @@ def _taken(context: click.Context) -> dict[str, Properties]:
 
 
 def current_security() -> ClientSecurity:
-    """What `--command-config` and `-X` of the running command say. Raises ClickException."""
+    """Return the security of `--command-config` and `-X` of the running command. Raises ClickException."""
     context = click.get_current_context(silent=True)
     if context is None or _CONTEXT_KEY not in context.meta:
         return NO_SECURITY
@@ -203,7 +203,7 @@ def _protocol_and_tls(known: Properties) -> tuple[str, ssl.SSLContext | None]:
 
 
 def security_of(properties: Properties) -> ClientSecurity:
-    """What properties of a client say. Raises WrongPropertiesError."""
+    """Return the security of a client's properties. Raises WrongPropertiesError."""
     known = _known(properties)
     protocol, tls = _protocol_and_tls(known)
     if not protocol.startswith("SASL"):
@@ -256,7 +256,7 @@ def _one_of(properties: Properties, name: str, default: str, choices: Iterable[s
 
 
 def _refuse_without_effect(properties: Properties, protocol: str) -> None:
-    """Refuse what would make somebody believe that a connection is protected that is not."""
+    """Refuse properties that seem to protect a connection but have no effect."""
     for prefix, is_used, word in (
         ("ssl.", protocol.endswith("SSL"), "SSL or SASL_SSL"),
         ("sasl.", protocol.startswith("SASL"), "SASL_SSL or SASL_PLAINTEXT"),

@@ -1,6 +1,6 @@
 """TLS of the client commands: the certificates that `ssl.*` properties name, as PEM or PKCS12, in an SSLContext.
 
-What a file is, its first bytes say, whatever `ssl.truststore.type` and `ssl.keystore.type` are.
+The first bytes of a file show its type; `ssl.truststore.type` and `ssl.keystore.type` are ignored.
 """
 
 from __future__ import annotations

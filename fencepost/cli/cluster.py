@@ -1,4 +1,4 @@
-"""`fencepost cluster`: the brokers of a cluster, how clients reach them, their disks and features, what they lead."""
+"""`fencepost cluster`: the brokers of a cluster, their addresses, disks, features and led partitions."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def cluster() -> None:
 def info(bootstrap: str, as_json: bool) -> None:
     """Show its brokers with their addresses and disks, features.
 
-    A disk is what a broker says of a log directory: the bytes of its logs, and of the volume that it is on.
+    Of each log directory, a broker reports the bytes of its logs, and the size and free bytes of its volume.
     """
     with admin_client(bootstrap) as admin:
         described = admin.describe_cluster()
         features = admin.describe_features()
     gone = {broker["broker_id"] for broker in described["brokers"] if broker.get("is_fenced")}
-    # Clients hear of a node for a while after it is gone.
+    # Replies name a node for some time after it is gone.
     disks = [disk for disk in ask_cluster(bootstrap, _disks) if disk["broker"] not in gone]
     feature_rows = [
         {
@@ -97,9 +97,9 @@ def info(bootstrap: str, as_json: bool) -> None:
 @bootstrap_option
 @json_option
 def nodes(bootstrap: str, as_json: bool) -> None:
-    """Show its nodes, their states and what they lead.
+    """Show its nodes, their states and their partitions.
 
-    A node is alive, leaving (it hands over what it leads, and takes nothing) or gone. The partitions are those that
+    A node is alive, leaving (it hands over its partitions, and takes none) or gone. The partitions are those that
     this user may see.
     """
     columns = ["node", "state", "since", "listeners", "leads", "of_which_internal"]
@@ -250,7 +250,7 @@ def try_cluster(
     """Run a trial cluster on this machine until Ctrl-C.
 
     It brings its own PostgreSQL and object store (pip install 'fencepost[cluster,postgres]'). When all brokers serve,
-    one line says so. Kill one, kill -9 $(cat try/node-2.pid), and watch what the others do: fencepost cluster nodes.
+    one line says so. Kill one, kill -9 $(cat try/node-2.pid), and watch the others: fencepost cluster nodes.
     The stores can be killed, too (D/postgres.pid, D/objects.pid): brokers wait until they are there again.
     With the variables of D/environment, `cluster check` and `export` find its stores.
     """

@@ -1,4 +1,4 @@
-"""Who leads what in a cluster, for `fencepost cluster`: its nodes, its partitions, moves of both.
+"""Leaders of a cluster's partitions, for `fencepost cluster`: lists by node and by partition, moves, drains.
 
 All of it goes through Kafka's APIs, so most of it works with other brokers, too.
 """
@@ -102,8 +102,8 @@ async def read_partitions(
 
 
 async def read_views(cluster: Cluster, topic: str | None = None) -> list[list[PartitionState]]:
-    """What each node that is alive says of all partitions: one may know of a change some moments after another, and
-    only the leader knows whether it serves clients already. Raises ClusterError; UnreachableError where one of them has
+    """Read the states of all partitions from each live node: one may learn of a change some moments after another, and
+    only the leader knows whether it serves clients already. Raises ClusterError; UnreachableError if one of them has
     just died."""
     from fencepost.client.errors import check
     from fencepost.protocol.messages.cluster import DescribeClusterRequest
@@ -144,12 +144,12 @@ def address(host: str, port: int) -> str:
 
 
 def nodes_of(bootstrap: str) -> list[dict[str, Any]]:
-    """What `cluster nodes` shows. Raises ClickException."""
+    """Return the rows of `cluster nodes`. Raises ClickException."""
     return list(ask_cluster(bootstrap, read_nodes).values())
 
 
 def partitions_of(bootstrap: str, topic: str | None, node_id: int | None) -> list[dict[str, Any]]:
-    """What `cluster partitions` shows: those of a topic, and led by a node, where these are given."""
+    """Return the rows of `cluster partitions`: those of a topic, and led by a node, if these are given."""
     found = ask_cluster(bootstrap, lambda cluster: read_partitions(cluster, topic))
     return [one.row for one in found if node_id is None or one.leader == node_id]
 
@@ -158,9 +158,9 @@ def partitions_of(bootstrap: str, topic: str | None, node_id: int | None) -> lis
 
 
 def move(bootstrap: str, topic: str, partition: int, target: int | None, *, wait_s: float | None) -> str:
-    """Choose the leader of a partition, None to give the choice back; return what has happened. Raises ClickException.
+    """Choose the leader of a partition, None to give the choice back; return a sentence on it. Raises ClickException.
 
-    wait_s: how long to wait until it has moved; None not to.
+    wait_s: maximum time to wait until it has moved; None not to wait.
     """
 
     async def ask(cluster: Cluster) -> str:
@@ -206,7 +206,7 @@ def _nothing_chosen() -> int:
 
 
 def drain(bootstrap: str, node_id: int, *, is_over: bool, wait_s: float | None) -> str:
-    """Have a node hand over all that it leads, or end that; return what has happened. As `move`."""
+    """Have a node hand over all its partitions, or end that; return the result in words. As `move`."""
 
     async def ask(cluster: Cluster) -> str:
         from fencepost.console.reading.settings import ResourceKind, alter_settings
@@ -264,7 +264,7 @@ def _check_can_be_drained(nodes: Mapping[int, Mapping[str, Any]], node_id: int, 
 
 
 async def _words(left: Callable[[], Awaitable[str]]) -> str:
-    """What is left to be done; a node that does not answer may have died just now, and others will lead."""
+    """Describe the rest of the work; a node that does not answer may have died just now, and others will lead."""
     from fencepost.client.errors import UnreachableError
 
     try:
@@ -274,7 +274,7 @@ async def _words(left: Callable[[], Awaitable[str]]) -> str:
 
 
 async def _until_none(left: Callable[[], Awaitable[str]], wait_s: float) -> None:
-    """Wait until nothing is left to be done. Raises ClickException after some seconds, with what is left."""
+    """Wait until no work is left. Raises ClickException after wait_s, with the rest of the work."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + wait_s
     while words := await _words(left):

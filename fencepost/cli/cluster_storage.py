@@ -1,5 +1,5 @@
-"""What a cluster has in PostgreSQL and in its object store, for `fencepost cluster`: a check, an export of topics, and
-what makes a restored cluster safe.
+"""A cluster's data in PostgreSQL and in its object store, for `fencepost cluster`: a check, an export of topics, and
+steps that make a restored cluster safe.
 
 All of them ask the stores themselves: no broker has to run.
 """
@@ -60,7 +60,7 @@ def stores_options(command: Command) -> Command:
 
 
 def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -> None:
-    """Check all rows against all objects, and print what is found; problems end the command with an error.
+    """Check all rows against all objects, and print the findings; problems end the command with an error.
 
     is_deep: read all objects, too.
     """
@@ -119,7 +119,7 @@ def restored(cluster_url: str) -> RestoredCluster:
 
 
 def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
-    """Run work with a connection and a store, and turn what fails into one line."""
+    """Run work with a connection and a store, and turn an error into one line."""
     with _packages_of_a_cluster():
         from fencepost.broker.cluster.objects.bucket_check import remedy
         from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
@@ -154,7 +154,7 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
 
 
 def _with_database(cluster_url: str, work: DatabaseWork[T]) -> T:
-    """Run work with a connection to PostgreSQL, and turn what fails into one line."""
+    """Run work with a connection to PostgreSQL, and turn an error into one line."""
     with _packages_of_a_cluster():
         from fencepost.broker.cluster.postgres.connections import connect, parse_address, translated
     from fencepost.broker.cluster.tail.tail_store import StoreUnavailableError

@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "soak": "Transact while processes are killed and frozen.",
     "version": "Show the version.",
 }
-"""The commands, each with what its help begins with: to show that, no command is imported.
+"""The commands, each with the first line of its help: to show that, no command is imported.
 
 Each is a click command of this name in the module of fencepost.cli with the same name; for `serve`, which a broker runs
 without click, see `fencepost.cli.main`.
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        raise_again()  # what is imported from here on can be interrupted without harm
+        raise_again()  # imports from here on can be interrupted without harm
         return super().invoke(ctx)
 
     def resolve_command(
@@ -88,7 +88,7 @@ def run() -> None:
     """Run the command that the process was called with, and end the process; after a Ctrl-C, without a word."""
     end_silently()
     try:
-        # What a command returns is no exit code; a click of its own is one.
+        # A command's return value is no exit code; one from click itself is.
         code = fencepost.main(prog_name="fencepost", standalone_mode=False)
     except click.ClickException as error:
         error.show()

@@ -53,5 +53,5 @@ def _asked(
             return sorted({name for name in read(admin) if name.startswith(incomplete)} - taken)
         finally:
             admin.close()
-    except Exception:  # noqa: BLE001  # whatever it is, a line of it would stand in the middle of what a person types
+    except Exception:  # noqa: BLE001  # any error message would be printed into the line that a person types
         return []

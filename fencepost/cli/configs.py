@@ -40,7 +40,7 @@ def configs(
 ) -> None:
     """Show or change settings of brokers, groups and loggers.
 
-    NAME is a broker's id for broker and logger, a group or a topic. `broker all` is what counts for all brokers.
+    NAME is a broker's id for broker and logger, a group or a topic. `broker all` has the settings for all brokers.
     Changes apply at once; either all changes of one command are made, or none.
     """
     changes: list[tuple[str, str | None]] = list(parse_settings(settings, "--set").items())

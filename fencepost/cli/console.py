@@ -48,7 +48,7 @@ def console(
     """Show a cluster in a web browser.
 
     Works with Fencepost and Apache Kafka. If the cluster needs a log-in, each person logs in as a user of the cluster,
-    and sees what that user may see. Names and passwords among the properties of the client do not count.
+    and has that user's rights. Names and passwords among the properties of the client do not count.
     """
     try:
         from fencepost.console.options import ConsoleOptions, OptionError, parse_address

@@ -1,4 +1,4 @@
-"""The web console's client of a cluster, for commands: it answers what the console shows, without a page or its extra.
+"""The web console's client of a cluster, for commands: it reads the console's data, without a page or its extra.
 
 Its errors become one line, as those of kafka-python do.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def ask_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Run `ask` with a client of the cluster and return what it returns. Raises ClickException."""
+    """Run `ask` with a client of the cluster and return its result. Raises ClickException."""
     from fencepost.client.cluster import Cluster
     from fencepost.client.connection import Security
     from fencepost.client.errors import ClusterError

@@ -167,7 +167,7 @@ def _print_records(
     """Print records until a limit or a signal; returns their number, and that of the signal.
 
     Offsets are committed after the print.
-    ends: where to stop in each partition, none to go on.
+    ends: end offset of each partition; a partition without one is read until the command is stopped.
     """
     count = 0
     uncommitted_count = 0

@@ -1,4 +1,4 @@
-"""What a group of any kind is like: its members, what each one reads, how far it has come.
+"""Description of a group of any kind: its members, their partitions, its positions.
 
 Groups of the four kinds are described by four APIs; here they become one form.
 """
@@ -43,9 +43,9 @@ class Group:
     """A group.
 
     kind:      classic, consumer, share or streams.
-    assignor:  what assigns: of a classic group, the protocol that its members have chosen.
+    assignor:  name of the assignor: of a classic group, the protocol that its members have chosen.
     epoch:     None for a classic group.
-    positions: of a share group, its start offset and lag by partition, None where one is not known yet.
+    positions: a share group's start offset and lag by partition, None if one is not known yet.
     """
 
     name: str
@@ -77,10 +77,10 @@ class Group:
 
 def describe_group(admin: Any, name: str) -> Group:
     """Describe a group of any kind. Raises ClickException if it does not exist, or the broker refused."""
-    # Only the list says what kind a group is; brokers before Kafka 4.0 know classic ones alone.
+    # Only the list has a group's kind; brokers before Kafka 4.0 have classic ones alone.
     kinds = {listed["group_id"]: listed.get("group_type") for listed in admin.list_groups()}
     if name not in kinds:
-        _described_classic(admin, name)  # the list leaves out what a coordinator cannot load
+        _described_classic(admin, name)  # the list lacks groups that a coordinator cannot load
         no_such("group", name, "groups")
     kind = str(kinds[name] or "classic").lower()
     describe = _DESCRIBERS.get(kind)
@@ -125,7 +125,7 @@ def _describe_classic(admin: Any, name: str) -> Group:
 
 
 def _decoded(member: Mapping[str, Any], name: str, key: str) -> Sequence[Any]:
-    """A part of what only the members of consumer groups write in this format."""
+    """Return a field of a format that only members of consumer groups write; empty for all others."""
     content = member.get(name)
     return content.get(key) or [] if isinstance(content, dict) else []
 

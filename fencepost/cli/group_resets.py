@@ -32,7 +32,7 @@ class Target:
 
 
 def read_offsets(path: Path) -> dict[Place, int]:
-    """Read lines `topic,partition,offset`, as kafka-consumer-groups exports them, or what `--json` has printed.
+    """Read lines `topic,partition,offset`, as kafka-consumer-groups exports them, or the output of `--json`.
 
     Raises ClickException, which names the line.
     """
@@ -80,7 +80,7 @@ def planned(
     at_time: Mapping[Place, int],
     from_file: Mapping[Place, int],
 ) -> dict[Place, int]:
-    """The offset for each partition, never outside of what it holds. Raises ClickException. Pure."""
+    """Return the offset for each partition, within its offsets. Raises ClickException. Pure."""
     plan: dict[Place, int] = {}
     for place in places:
         if target.to is not None:

@@ -200,8 +200,8 @@ def reset_offsets(
 ) -> None:
     """Set the offsets of a group without members.
 
-    All partitions of TOPIC are set, or those of --partition. An offset outside of what a partition holds becomes the
-    nearest that it has. A missing group is created.
+    All partitions of TOPIC are set, or those of --partition. An offset outside of a partition's range becomes
+    the nearest one in it. A missing group is created.
     """
     target = Target(to, to_offset, shift_by, to_time, from_file)
     if target.count() != 1:

@@ -1,4 +1,4 @@
-"""Lists that may lack something: what there is is printed, what is missing is said, and the command fails."""
+"""Incomplete lists: the known rows are printed, the missing ones are named, and the command fails."""
 
 from __future__ import annotations
 

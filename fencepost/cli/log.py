@@ -54,7 +54,7 @@ def verify(data_dir: str | None, properties_path: str | None, as_json: bool, par
     """Find damage in a data directory.
 
     Reads every byte of every log, and simulates the next start; writes nothing into the directory. Each finding
-    describes the damage, what the next start does about it, and what each choice costs.
+    describes the damage, the repair at the next start, and the cost of each choice.
 
     The exit code is 0 if there is no damage, 1 if there is, 2 if the options are wrong.
     """
@@ -105,7 +105,7 @@ def repair(
     dry_run: bool,
     partitions: tuple[str, ...],
 ) -> None:
-    """Repair what `fencepost log verify` finds.
+    """Repair the damage that `fencepost log verify` finds.
 
     Without --accept-loss, only repairs without loss are made: indexes, snapshots and checksums are rebuilt, fields
     of a batch's header that no checksum covers get the values that the surrounding batches prove, logs that were
@@ -341,7 +341,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> bool:
-    """Print what was done; returns whether no damage is left."""
+    """Print the repairs; return whether no damage is left."""
     from fencepost.broker.inspection.findings import Severity
     from fencepost.broker.inspection.problems import Kind
     from fencepost.broker.inspection.repair_plan import LOSING

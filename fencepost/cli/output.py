@@ -41,7 +41,7 @@ class Done(NamedTuple):
 
 
 def print_done(done: Done, *, as_json: bool) -> None:
-    """Print what was done in words, or as one JSON object, in which `message` has the words."""
+    """Print the result in words, or as one JSON object, in which `message` has the words."""
     click.echo(json.dumps({**done.fields, "message": done.words}, default=str) if as_json else printable(done.words))
 
 

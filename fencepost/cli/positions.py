@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of the topics is wanted. Times in ms since 1970. partitions: none for all."""
+    """Partitions and range to read. Times in ms since 1970. partitions: none for all."""
 
     partitions: tuple[int, ...] = ()
     start: Start | None = None
@@ -92,7 +92,7 @@ def checked_partitions(topic: str, existing: Iterable[int], wanted: Sequence[int
 
 
 def assign(consumer: Any, topics: Sequence[str], wanted: Wanted, *, from_beginning: bool) -> dict[Any, int]:
-    """Assign what is wanted to a consumer without a group, at its positions; returns where each partition ends.
+    """Assign the wanted partitions to a consumer without a group, at their positions; return their end offsets.
 
     Partitions without an end are left out. Raises ClickException.
     """

@@ -112,7 +112,7 @@ def advertised_addresses(
 
 @contextmanager
 def _connected(host: str, port: int, timeout_s: float, security: ClientSecurity) -> Iterator[socket.socket]:
-    """A connection. Raises NoBrokerError, with the reason, for what goes wrong with it until its end."""
+    """Connect. Raises NoBrokerError, with the reason, for any error of the connection until its end."""
     silence = f"no connection within {timeout_s:g} s"
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
@@ -134,7 +134,7 @@ def _connected(host: str, port: int, timeout_s: float, security: ClientSecurity)
 
 @contextmanager
 def _secured(connection: socket.socket, context: ssl.SSLContext, host: str) -> Iterator[socket.socket]:
-    """The connection with TLS. Raises NoBrokerError, with the reason, also for what TLS refuses later."""
+    """Add TLS to a connection. Raises NoBrokerError, with the reason, also if TLS fails later."""
     import ssl
 
     try:
@@ -267,7 +267,7 @@ def check_advertised(
 
 
 def _first_advertised(addresses: Sequence[tuple[str, int]], security: ClientSecurity) -> list[tuple[str, int]]:
-    """What the first of these brokers that answers advertises; nothing if none does."""
+    """Return the advertised addresses of the first of these brokers that answers; none if no broker does."""
     for address in addresses:
         try:
             return advertised_addresses(*address, security=security)

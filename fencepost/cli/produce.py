@@ -137,7 +137,7 @@ def produce(
 
 
 class _Stopping:
-    """Lets Ctrl-C and SIGTERM end the input, and nothing else: what was read is written, transactions are ended.
+    """Handler that lets Ctrl-C and SIGTERM end the input only: lines that were read are written, transactions end.
 
     A second signal interrupts that, too.
     """
@@ -273,7 +273,7 @@ class _Writer:
             except KafkaError as error:
                 if failure is None:
                     failure = (number, error)
-                    # What follows on the same partition is refused until the client gives it up.
+                    # Later records of the same partition are refused until they time out in the client.
                     deadline_s = time.monotonic() + CONFIRM_AFTER_FAILURE_S
             else:
                 self._confirmed_count += 1

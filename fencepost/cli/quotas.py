@@ -61,7 +61,7 @@ def _entity_options(command: Command) -> Command:
 
 
 def _entity(options: Mapping[str, Any]) -> list[EntityData]:
-    """The entity that the options name. Raises UsageError for what names none."""
+    """Return the entity that the options name. Raises UsageError if they name none."""
     parts = []
     for kind in _KINDS:
         option = kind.replace("-", "_")

@@ -15,7 +15,7 @@ Piece = Callable[[Any], bytes]
 
 
 def parse_format(text: str) -> Piece:
-    r"""What formats a consumed record. Nothing is added: a line ends with \n. Raises ValueError."""
+    r"""Return a function that formats a consumed record. It adds nothing: a line ends with \n. Raises ValueError."""
     pieces: list[Piece | bytes] = []
     for directive, code, escape, plain in _PIECES.findall(text):
         if directive:

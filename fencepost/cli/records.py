@@ -75,7 +75,7 @@ def to_json(record: Any) -> str:
 
 
 def fields_of(record: Any) -> dict[str, Any]:
-    """What JSON has of a consumed record: the fields that `from_json` reads, its position and time."""
+    """Return the JSON fields of a consumed record: those that `from_json` reads, its position and time."""
     return {
         "topic": record.topic,
         "partition": record.partition,

@@ -1,6 +1,6 @@
 """This project's messages, sent over the connections of a kafka-python client: for requests that kafka-python lacks.
 
-So they use what the client was configured with, as every other request of the command line does.
+So they use the client's configuration, as every other request of the command line does.
 """
 
 from __future__ import annotations

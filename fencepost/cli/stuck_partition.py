@@ -21,7 +21,7 @@ MOST_NAMED: Final = 5
 
 
 def show_why(bootstrap: str, topic: str, partition: int, http: tuple[str | None, str | None], *, as_json: bool) -> None:
-    """Print a sentence, the chain down to the client, and what to do. http: URL of the broker's HTTP port, token."""
+    """Print a sentence, the chain down to the client, and the remedy. http: URL of the broker's HTTP port, token."""
     from fencepost.console.broker_http import BrokerHttp
     from fencepost.console.reading.stuck import read_facts
     from fencepost.diagnosis.stuck import explain
@@ -82,8 +82,8 @@ def _print_json(facts: Facts, explanation: Explanation, remedies: list[dict[str,
 
 
 def hanging_transactions(bootstrap: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each open transaction of a partition that no coordinator knows, and what could not be looked at, as
-    sentences. Raises ClickException.
+    """Return a row for each open transaction of a partition that no coordinator knows, and sentences that name the
+    places that could not be searched. Raises ClickException.
     """
     return ask_cluster(bootstrap, _hanging)
 

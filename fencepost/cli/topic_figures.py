@@ -1,4 +1,4 @@
-"""What topics and partitions hold: offsets, bytes, times, leaders; read as the web console reads them."""
+"""Figures of topics and partitions: offsets, bytes, times, leaders; read as the web console reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check-back knows of transactions in doubt, and what administrators write for it: through its two topics."""
+"""The check-back's state of transactions in doubt, and the commands of administrators, in its two topics."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def columns_of(view: CoordinatorView, journal: Journal) -> dict[str, Any] | None
 
 
 def ask_again(bootstrap: str, transactional_id: str) -> str:
-    """Have the source of an open transaction asked now; returns what was done, in words. Raises ClickException."""
+    """Have the source of an open transaction asked now; return the result in words. Raises ClickException."""
     from fencepost.check_back.records import ASK_AGAIN, Command, command_entry, resolver_of
 
     journal, missing = read_journal(bootstrap)

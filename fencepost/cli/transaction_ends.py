@@ -32,7 +32,7 @@ class PairType(click.ParamType):
 
 
 def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None, *, commit: bool) -> Done:
-    """Commit or abort; returns what was done. pair: the producer that is meant, None for the described one.
+    """Commit or abort; return the result. pair: the producer that is meant, None for the described one.
 
     Raises ClickException: there is no such transaction, another pair has taken its place, or a later session keeps it.
     """

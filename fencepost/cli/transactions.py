@@ -48,7 +48,7 @@ def list_transactions(
     """List transactional ids and their states.
 
     Hanging transactions are listed by partition, as they have no transactional id: `transactions abort-hanging` ends
-    them. Those in doubt are listed with what a check-back knows of them, where one runs.
+    them. Those in doubt are listed with their state in the check-back, if one runs.
     """
     if hanging:
         if states or in_doubt:
@@ -321,7 +321,7 @@ def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
             producer.init_transactions()
         finally:
             producer.close()
-    # What had been decided before is carried out.
+    # An earlier decision is carried out.
     is_commit = found.state.value == "PrepareCommit"
     done = "completed the commit" if is_commit else "aborted the transaction"
     fields = {

@@ -1,7 +1,7 @@
-"""`fencepost cluster try`: a cluster of several brokers on this machine, with all that it needs, until Ctrl-C.
+"""`fencepost cluster try`: a cluster of several brokers on this machine, with its stores, until Ctrl-C.
 
-A broker or a store that is killed stays away, so that one can watch what the others do; the parent says that it has
-ended. `--restart-node` and `--restart-store` bring it back. The parent starts it: the command leaves a request in the
+A broker or a store that is killed stays down, so that one can watch the others; the parent reports its end.
+`--restart-node` and `--restart-store` restart it. The parent starts it: the command leaves a request in the
 directory, and waits for the answer.
 """
 
@@ -48,7 +48,7 @@ class Requests:
         self._answer.unlink(missing_ok=True)
 
     def grant(self, part: Part) -> None:
-        """Start a process again, if that is asked for, and say what came of it."""
+        """Restart a process, if that was requested, and write the result."""
         if not self._request.exists():
             return
         try:
@@ -80,7 +80,7 @@ class Requests:
 
 
 class Part(Protocol):
-    """A process of the trial, over all its starts. log: the file of what it prints."""
+    """A process of the trial, over all its starts. log: the file of its output."""
 
     log: Path
 
@@ -296,7 +296,7 @@ def _report_end(directory: Path, part: TrialBroker | TrialStore) -> None:
 
 
 def _note_stores(directory: Path, url: str, objects: str) -> None:
-    """Write what a shell reads before commands that ask the stores, such as `fencepost cluster check`."""
+    """Write the variables for a shell that runs commands of the stores, such as `fencepost cluster check`."""
     variables = {"FENCEPOST_CLUSTER_URL": url, "FENCEPOST_CLUSTER_OBJECTS": objects}
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()]
     (directory / ENVIRONMENT).write_text("".join(lines))

@@ -20,7 +20,7 @@ DESCRIBE: Final = 8
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator is asked for, with the number that FindCoordinator has for it."""
+    """Kind of a coordinator, with its number in FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1

@@ -45,7 +45,7 @@ HIGHEST_BY_NAME: Final[Mapping[int, int]] = {
 """Where later versions know topics by their ids, or are not stable yet: the highest version that is used."""
 
 LOWEST: Final[Mapping[int, int]] = {ApiKey.OFFSET_FETCH: 8}
-"""Where earlier versions lack what is asked for: several groups at once. Kafka 3.0 has it."""
+"""APIs whose earlier versions lack a needed feature: several groups in one request. Kafka 3.0 has it."""
 
 API_VERSIONS_VERSION: Final = 3
 """Sent first. A broker that does not have it answers in version 0, with its own versions."""

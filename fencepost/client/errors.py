@@ -1,4 +1,4 @@
-"""What can go wrong between the console and a cluster, each as a sentence for the person who looks at the page."""
+"""Errors between the console and a cluster, each as a sentence for the reader of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the console logs in with, and the messages of that log-in, with refusals in the console's words. Pure."""
+"""The console's credentials, and the messages of its log-in, with refusals in the console's words. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.client.errors import LogInRefusedError
 from fencepost.protocol.sasl_login import MECHANISMS, LoginError, login
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields what to send, and gets each answer."""
+"""A generator that yields the bytes to send, and gets each answer."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""The HTTP ports of brokers, which know what Kafka's protocol does not say: who is behind a producer id.
+"""The HTTP ports of brokers, which have data that Kafka's protocol lacks: the client of a producer id.
 
-Optional. Without it, or with a broker that is not Fencepost, pages say what they cannot show.
+Optional. Without it, or with a broker that is not Fencepost, pages name the missing data.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class ConsoleOptions:
-    """What `fencepost console` was given.
+    """Options of `fencepost console`.
 
     bootstrap: addresses of brokers. tls: None for connections in plain text.
     needs_log_in: None lets the cluster say so. mechanism: the one to offer first.

@@ -33,7 +33,7 @@ class Mark(Enum):
     OPEN = "open"
     MARKER = "marker"
     PLAIN = "plain"  # written outside of transactions
-    UNDECIDED = "decided later"  # its transaction has ended, but the marker lies beyond what was read
+    UNDECIDED = "decided later"  # its transaction has ended, but the marker lies beyond the range that was read
 
 
 class Aborted(NamedTuple):
@@ -66,11 +66,11 @@ def _outcome(batch: RecordBatch) -> bool | None:
 
 
 class Outcomes:
-    """Answers how a record of a producer stands, from what was read of a partition.
+    """Outcomes of the records of a range of a partition, by producer.
 
-    batches: in the order of their offsets; they may go on behind the records that are shown.
-    aborted: of a read_committed fetch from the offset at which `batches` begin.
-    open_since: by producer id, the first offset of its open transaction.
+    batches: batches in the order of their offsets; they may continue behind the records that are shown.
+    aborted: aborted transactions of a read_committed fetch from the offset at which `batches` begin.
+    open_since: first offset of the open transaction, by producer id.
     """
 
     def __init__(
@@ -186,4 +186,4 @@ def with_gaps(records: Iterable[ShownRecord], first_offset: int) -> Iterable[Sho
 
 
 UNREADABLE: Final = (DecodeError, UnicodeDecodeError)
-"""What reading of batches raises for damaged content."""
+"""Exceptions from reading batches with damaged content."""

@@ -1,4 +1,4 @@
-"""What read_committed readers of a partition saw at each time, and why. Pure; from batch headers alone.
+"""History of read_committed readers' view of a partition, with its causes. Pure; from batch headers alone.
 
 Each batch moves the log's end. An open transaction holds the last stable offset at its first batch; its marker lets it
 go on. So the headers of a range, read in order, give both back for every point: a stair below the end.
@@ -25,7 +25,7 @@ class Step(NamedTuple):
 class Transaction:
     """A transaction in one partition.
 
-    first_offset: of its first batch; the range's start where `began_before`.
+    first_offset: offset of its first batch; the range's start if `began_before`.
     marker_offset, committed: None while it is open.
     """
 
@@ -53,7 +53,7 @@ class History:
     """A range of a partition's log as transactions and steps.
 
     from_offset, to_offset: the range; steps begin with one for `from_offset` itself.
-    plain_batches: how many batches belong to no transaction.
+    plain_batches: number of batches outside of transactions.
     """
 
     from_offset: int
@@ -107,7 +107,7 @@ def history_of(
     begins_the_log: nothing lies before the range, so that a marker without records before it ended an empty
                     transaction. In any other range its transaction is taken to have begun before: it holds the last
                     stable offset at the range's start.
-    open_since: by producer id, the first offset of the transaction that is open now.
+    open_since: first offset of the transaction that is open now, by producer id.
     """
     ordered = list(batches)
     history = History(from_offset, from_offset)
@@ -155,7 +155,7 @@ def _begun_before(batches: list[Batch], from_offset: int, open_since: Mapping[in
         header = batch.header
         producer_id = header.producer_id
         if batch.is_marker:
-            # A marker that ends nothing in the range ends what began before, or a transaction without records here.
+            # A marker with no records here before it ends a transaction that began before the range, or has none here.
             if producer_id not in has_written and producer_id not in found:
                 found[producer_id] = _early(producer_id, header.producer_epoch, from_offset, header.max_timestamp_ms)
             has_written.add(producer_id)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 NONE: Final = "\N{EN DASH}"
-"""What stands for a figure that there is not."""
+"""Placeholder of a missing figure."""
 
 
 def size(number_of_bytes: int) -> str:

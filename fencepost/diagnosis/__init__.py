@@ -1,1 +1,1 @@
-"""Why readers wait, what is in doubt, how a transaction went, how far a group is behind: answers from facts. Pure."""
+"""Causes of waiting readers, transactions in doubt, their histories, lags of groups: derived from facts. Pure."""

@@ -1,7 +1,7 @@
-"""Lag of a group in a partition: what a read_committed consumer can still get, and what it has to wait for.
+"""Lag of a group in a partition: records that a read_committed consumer can get now, and those that are blocked.
 
-Tools usually show `log end - committed`, which stays above 0 for ever behind markers and open transactions. What a
-read_committed consumer can still get ends at the last stable offset; what is beyond it is not late but blocked.
+Tools usually show `log end - committed`, which never falls to 0 behind markers and open transactions. Records that a
+read_committed consumer can get end at the last stable offset; those beyond it are not late but blocked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Offsets(NamedTuple):
     high_watermark: int
 
     def position(self, committed: int) -> int:
-        """Return the offset at which a consumer continues: what is below the log's start is deleted."""
+        """Return the offset at which a consumer continues: records below the log start are deleted."""
         return max(committed, self.log_start_offset)
 
 
@@ -46,7 +46,7 @@ class Lag(NamedTuple):
     """How far a group is behind. None where it is unknown; `unknown` says why.
 
     end:         offsets from the committed one to the high watermark, as all tools show it.
-    deliverable: records that a read_committed consumer gets now; offsets, for what is not counted.
+    deliverable: records that a read_committed consumer gets now; offsets, for the part that is not counted.
     blocked:     offsets that it cannot get before open transactions end.
     """
 
@@ -104,8 +104,9 @@ def count_readable(
 ) -> ReadableRecords:
     """Count the records from `offset` on that a read_committed consumer gets: no markers, nothing aborted.
 
-    headers: of all batches between the offsets, in their order. aborted: those that end at `offset` or behind it, in
-    any order and any number of times. An aborted transaction lasts from its first offset to its producer's next marker.
+    headers: headers of all batches between the offsets, in order.
+    aborted: transactions that end at `offset` or behind it, in any order and any number of times. An aborted
+    transaction lasts from its first offset to its producer's next marker.
     Source: Kafka's CompletedFetch.
     """
     to_begin = sorted(((one.first_offset, one.producer_id) for one in aborted), reverse=True)

@@ -1,4 +1,4 @@
-"""Why a partition's last stable offset does not move: a sentence, a chain down to the client, what to do. Pure."""
+"""Causes of a last stable offset that does not move: a sentence, a chain down to the client, the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PREPARED: Final = {"PrepareCommit": Cause.PREPARE_COMMIT, "PrepareAbort": Cause.
 
 
 class Remedy(Enum):
-    """What a person can do."""
+    """A step that a person can take."""
 
     WAIT = "wait"
     ABORT = "abort"  # by the coordinator
@@ -64,7 +64,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True)
 class CoordinatorView:
-    """What the transaction's coordinator says of the producer's transactional id. started_ms: -1 unknown."""
+    """The transaction's coordinator's state of the producer's transactional id. started_ms: -1 unknown."""
 
     transactional_id: str
     state: str
@@ -199,7 +199,7 @@ def began_ms(opened: OpenTransaction, place: tuple[str, int], coordinator: Coord
 
 
 def explain(facts: Facts) -> Explanation:
-    """Say why, from what is known."""
+    """Explain from the facts why the last stable offset does not move."""
     where = f"{facts.topic}-{facts.partition}"
     if facts.partition_error is not None:
         reason = facts.partition_error.rstrip(".")

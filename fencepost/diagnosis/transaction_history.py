@@ -25,7 +25,7 @@ STATES: Final = (
 )
 """By the number that is stored. Source: Kafka's TransactionState."""
 FORGOTTEN: Final = "Forgotten"
-"""What stands for the state where the id was removed."""
+"""Placeholder of the state after the id was removed."""
 MOST_NAMED: Final = 6
 
 
@@ -33,8 +33,8 @@ MOST_NAMED: Final = 6
 class Moment:
     """A record of the coordinator. Times in ms since 1970.
 
-    time_ms: of the change; timestamp_ms: of the record. start_ms: of the transaction, -1 if there was none.
-    note: what changed, in words. after_ms: the time since the moment before; None for the first.
+    time_ms: time of the change; timestamp_ms: the record's. start_ms: the transaction's, -1 if there was none.
+    note: the change, in words. after_ms: the time since the moment before; None for the first.
     """
 
     time_ms: int

@@ -106,8 +106,8 @@ def check_history(
 ) -> CheckReport:
     """Read a history and look for anomalies.
 
-    lines:               of a file opened in binary mode.
-    forbid_write_cycles: whether G0 is an anomaly: where transactions never overlap, or a system
+    lines:               lines of a file opened in binary mode.
+    forbid_write_cycles: whether G0 is an anomaly: if transactions never overlap, or a system
                          promises more than Kafka.
     findings_limit:      the most findings of each kind that are kept; all are counted.
     Raises MalformedHistoryError at a line that docs/history.md does not allow.

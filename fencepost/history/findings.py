@@ -30,7 +30,7 @@ class Anomaly(Enum):
 
 
 class Proof(NamedTuple):
-    """One line of the history, and what it proves."""
+    """One line of the history, and the statement that it proves."""
 
     line: int
     statement: str
@@ -71,14 +71,14 @@ def began(transaction: Transaction) -> Proof:
 
 
 def commit_reply_or_request(transaction: Transaction) -> Proof:
-    """Proof of the commit's outcome for its client; proofs of what others saw stand beside it."""
+    """Return the proof of the commit's outcome for its client; others' sightings are proofs of their own."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
         return Proof(transaction.end_line, f"{transaction.client} gets the acknowledgement of the commit")
     return Proof(transaction.commit_line, f"{transaction.client} requests the commit and gets no outcome")
 
 
 def committed(transaction: Transaction) -> Proof | None:
-    """Proof that a transaction is committed: its client's line or, if it never knew, what another client saw."""
+    """Return the proof that a transaction is committed: its client's line or, if it never knew, another's sighting."""
     if transaction.outcome is TransactionOutcome.COMMITTED:
         return Proof(transaction.end_line, f"{transaction.client} gets the acknowledgement of the commit")
     if transaction.evidence_line:

@@ -33,7 +33,7 @@ class _InvalidLine(Exception):  # noqa: N818 - never leaves this module
 def load_history(lines: Iterable[bytes]) -> History:
     """Load a whole history.
 
-    lines: of a file opened in binary mode.
+    lines: lines of a file opened in binary mode.
     Raises MalformedHistoryError at the first line that is not an operation, or is not allowed at its place.
     """
     reader = HistoryReader(lines)

@@ -33,7 +33,7 @@ class TransactionOutcome(Enum):
 class Client:
     """One session of a client, from a `start` to the next.
 
-    started_line:        of its `start`, or of its first line without one.
+    started_line:        line of its `start`, or its first line without one.
     unclaimed_reads:     committed transactions read since its last transaction ended: they count as read by the
                          next one. The value is the reading line and the record read.
     seeks:               the last seek per partition: line and position, None if it is not known.
@@ -60,7 +60,7 @@ class Send:
     """One record, from its invocation on.
 
     partition:           None while neither the client nor a consumer has reported it.
-    acknowledged_offset: as reported to the client, None if it was not.
+    acknowledged_offset: offset in the acknowledgement to the client, None without one.
     offset:              the record's offset in the partition, by acknowledgement or by a read; None if unknown.
     outcome_line:        the line of the outcome.
     read_line, reader:   its first read by any client.
@@ -131,7 +131,7 @@ class Transaction:
     possible_commit_count:   calls of commit that have not failed.
     is_attempted:            a commit is under way or its outcome is unknown.
     inputs_without_records:  line and value of inputs that no sent record names.
-    evidence_line:           a client saw it committed; `evidence` describes what it saw.
+    evidence_line:           a client saw it committed; `evidence` describes the sighting.
     offsets_seen_line:       a client fetched offsets that only this transaction committed: `offsets_seen`.
     reads:                   transactions whose committed records its client read for it: line and record.
     """
@@ -233,10 +233,10 @@ class Run:
     """Records that one consumer read of one partition between two resets of its position.
 
     offsets:               strictly increasing.
-    poll_lines:            of each poll, with `poll_starts`, the index of its first record in `offsets`.
+    poll_lines:            line of each poll, with `poll_starts`, the index of its first record in `offsets`.
     start_offset:          its position before the first record, if known.
-    end_offset:            for a final read: the end of its range; None otherwise.
-    invoke_line:           for a final read.
+    end_offset:            end of the range of a final read; None otherwise.
+    invoke_line:           line of the invocation of a final read.
     family:                the runs, this one included, between which the consumer went back without a known reason: the
                            others have not missed a record that one of them has.
     """

@@ -51,7 +51,7 @@ def new_run(line: int, client: Client, partition: Partition, start_offset: int |
 
 
 def read(history: History, line: int, run: Run, records: Iterable[tuple[int, str | None]]) -> None:
-    """Record what one poll, or one final read, returned of one partition; records: (offset, value) in its order."""
+    """Record the result of one poll, or one final read, in one partition; records: (offset, value) in its order."""
     client, partition, sends, log = run.client, run.partition, history.sends, run.partition.log
     is_committed, is_final = client.isolation_is_committed, run.end_offset is not None
     claims = client.unclaimed_reads if client.transaction is None else client.transaction.reads

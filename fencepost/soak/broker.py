@@ -210,7 +210,7 @@ class Broker:
             return log.read()
 
     def problems(self) -> list[str]:
-        """What is wrong with the files, at the end; the log of the process says it."""
+        """Return problems of the files, at the end: none, as the log of the process names them."""
         return []
 
     def log_files(self) -> list[Path]:

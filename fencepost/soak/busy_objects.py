@@ -2,7 +2,7 @@
 
     python -m fencepost.soak.busy_objects DIRECTORY --host HOST --port PORT
 
-What becomes of requests is read from a file beside the directory, at each of them; without the file all are served.
+Each request reads the current trouble from a file beside the directory; without the file all are served.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_TROUBLE = Trouble(0.0, 0.0)
 
 
 def set_trouble(directory: Path, trouble: Trouble) -> None:
-    """Decide on the requests from now on. directory: what `trial_objects` was given."""
+    """Set the trouble of requests from now on. directory: the one of `trial_objects`."""
     written = directory / "trouble.written"
     written.write_text(json.dumps(trouble))
     os.replace(written, _place(directory))
@@ -43,7 +43,7 @@ def _place(directory: Path) -> Path:
 
 
 def trouble_of(directory: Path) -> Trouble:
-    """What is decided on the requests of a moment."""
+    """Return the current trouble of requests."""
     with contextlib.suppress(FileNotFoundError):
         return Trouble(*json.loads(_place(directory).read_text()))
     return NO_TROUBLE

@@ -26,7 +26,7 @@ REPORT_INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class Order:
-    """name: of this process, used by no other of the soak. role, transactional_id: those of its slot."""
+    """name: unique name of this process in the soak. role, transactional_id: those of its slot."""
 
     name: str
     kind: str

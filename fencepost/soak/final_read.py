@@ -22,7 +22,7 @@ COMMAND_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 30.0
 RETRY_PAUSE_S = 0.1
 READ_TIMEOUT_S = 30.0  # without a single record
-# What librdkafka says of a partition whose leader is another node than it knows, or is not known yet.
+# Errors of librdkafka for a partition whose leader has moved, or is not known yet.
 LED_ELSEWHERE = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
@@ -60,7 +60,7 @@ def _end_offset(consumer: Consumer, partition: TopicPartition) -> int:
             if time.monotonic() > deadline_s:
                 raise
             time.sleep(RETRY_PAUSE_S)
-            # Else librdkafka goes on with what it has heard while nobody led the partition.
+            # Without this, librdkafka keeps its metadata from the time when nobody led the partition.
             consumer.list_topics(partition.topic, timeout=QUERY_TIMEOUT_S)
         else:
             return end_offset

@@ -52,7 +52,7 @@ def _class_path(folder: Path, wanted: Sequence[str], timeout_s: float) -> str:
 
 
 def _fetch(wanted: Sequence[str], cache: Path, folder: Path, timeout_s: float) -> None:
-    """Fetch jars and their dependencies into a folder. wanted: what is to be fetched, as options of Ivy."""
+    """Download jars and their dependencies into a folder. wanted: the jars, as options of Ivy."""
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     subprocess.run(
         [

@@ -40,10 +40,10 @@ LOOK_S = 0.05
 
 
 class MachineFaults:
-    """Each method is one fault, which yields the seconds until it goes on.
+    """Each method is one fault, which yields the seconds until its next step.
 
-    partitions:       that may move. note: counts and tells a fault. findings: gets failures of the brokers.
-    longest_outage_s: how long a store may be away, and a broker be frozen.
+    partitions:       those that may move. note: counts and logs a fault. findings: gets failures of the brokers.
+    longest_outage_s: maximum time for which a store is down, or a broker is frozen.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class MachineFaults:
         return min(30.0, max(self._longest_outage_s, FROZEN_BEYOND_LEASE_S[0]))
 
     def stop(self) -> Iterator[float]:
-        """SIGTERM: it hands over what it leads, and ends."""
+        """SIGTERM: it hands over its partitions, and ends."""
         for node_id, machine in self._pick():
             self._note("machine_restarts", f"node {node_id}: SIGTERM")
             yield from self._end(node_id, machine, signal.SIGTERM)

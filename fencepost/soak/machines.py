@@ -167,7 +167,7 @@ class Machines:
     # At the end
 
     def problems(self) -> list[str]:
-        """What is wrong with the stores, by `fencepost cluster check`, and with the nodes: each must be alive."""
+        """Return problems of the stores, by `fencepost cluster check`, and of the nodes: each must be alive."""
         command = [*(sys.executable, "-m", "fencepost", "cluster", "check"), *self._arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
         found = [] if done.returncode == 0 else [f"cluster check: {done.stdout.strip()} {done.stderr.strip()}"]

@@ -26,7 +26,7 @@ from fencepost.soak.process_faults import ProcessFaults
 
 FaultSchedule: TypeAlias = Iterator[float]
 Least: TypeAlias = dict[tuple[str, ...], int]
-"""The fewest faults of each kind, by what their names begin with."""
+"""The fewest faults of each kind, by the prefixes of their names."""
 
 LOOK_S = 0.02  # between two checks of a condition
 STOP_TIMEOUT_S = 30.0
@@ -42,9 +42,9 @@ LEAST_OF_MACHINES: Least = {("machine_",): 2, ("database_", "objects_", "connect
 class Nemesis:
     """Begins and continues faults. The caller must call `act` regularly.
 
-    interval_s: between the beginnings of two faults, on average. longest_outage_s: how long what several machines share
-    may be away. `counts`: the faults that took place. `findings`: failures of the broker: zombies that were not fenced,
-    a broker that does not start or stop.
+    interval_s: average time between the beginnings of two faults. longest_outage_s: maximum time for which a store of
+    several machines is down. `counts`: the faults that took place. `findings`: failures of the broker: zombies that
+    were not fenced, a broker that does not start or stop.
     """
 
     def __init__(

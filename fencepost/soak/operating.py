@@ -1,4 +1,4 @@
-"""What an operator does to a broker of several nodes meanwhile, by `fencepost cluster`: moves of partitions, drains."""
+"""An operator's work on a broker of several nodes during a soak, by `fencepost cluster`: moves, drains."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Nodes(Protocol):
 
 
 class Operator:
-    """Each method is one fault, which yields the seconds until it goes on.
+    """Each method is one fault, which yields the seconds until its next step.
 
-    partitions: that may move. note: counts and tells a fault. findings: gets failures of the broker.
+    partitions: those that may move. note: counts and logs a fault. findings: gets failures of the broker.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Operator:
             yield COMMAND_PAUSE_S
 
     def _command(self, *arguments: str) -> Generator[float, None, bool]:
-        """Run `fencepost cluster …`; returns whether it succeeds. What it talks to may be killed meanwhile."""
+        """Run `fencepost cluster …`; return whether it succeeds. Its broker may be killed during the call."""
         return (yield from finished([*COMMAND, *arguments, "-b", self._nodes.bootstrap_servers]))
 
 

@@ -82,7 +82,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """kinds: of clients. rate: transactions per second of all clients together. process_count: of the broker.
+    """kinds: names of client libraries. rate: transactions/s of all clients together. process_count: the broker's.
 
     machine_count: brokers of a cluster of machines; 0: the broker is alone.
     """

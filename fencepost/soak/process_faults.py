@@ -26,9 +26,9 @@ LOOK_S = 0.05
 
 
 class ProcessFaults:
-    """Each method is one fault, which yields the seconds until it goes on.
+    """Each method is one fault, which yields the seconds until its next step.
 
-    partitions: that may move. note: counts and tells a fault. findings: gets failures of the broker.
+    partitions: those that may move. note: counts and logs a fault. findings: gets failures of the broker.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ProcessFaults:
             yield from self._until_replaced(node_id, process_id, "SIGTERM")
 
     def fill_disk(self) -> Iterator[float]:
-        """Limit the files of one process: what it cannot write stays offline there, until it starts again."""
+        """Limit the files of one process: partitions that it cannot write stay offline there until it restarts."""
         sizes = sorted(size for size in (path.stat().st_size for path in self._broker.log_files()) if size)
         for node_id, process_id in self._pick() if sizes else ():
             limit_bytes = self._chance.choice(sizes) + self._chance.randrange(200)

@@ -87,7 +87,7 @@ class SoakReport:
         return {"good": self.is_good, **asdict(self)}
 
     def _titles(self) -> dict[str, str]:
-        """What the faults are called."""
+        """The titles of the faults."""
         if self.machine_count:
             of_clients = {fault: title for fault, title in FAULT_TITLES.items() if fault not in BROKER_FAULTS}
             return {**MACHINE_FAULT_TITLES, **of_clients}

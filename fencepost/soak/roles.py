@@ -130,7 +130,7 @@ class Pace:
 class Transactions:
     """A transactional producer whose every operation is recorded.
 
-    name: of the process; its values begin with it, which makes them unique.
+    name: the process's name; its values begin with it, which makes them unique.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Client:
         self._stop = stop
 
     def run(self, kind: str, role: str, transactional_id: str) -> None:
-        """role: of plan.Slot; the transactional id is not used by verifiers."""
+        """Run a client until it is stopped. role: one of plan.Slot's; verifiers do not use the transactional id."""
         if role == "verifier":
             self._verify()
             return

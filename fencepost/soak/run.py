@@ -33,7 +33,7 @@ QUIET_TIMEOUT_S = 90.0  # after the last fault; every client must have committed
 STOP_TIMEOUT_S = 15.0
 CREATE_TIMEOUT_S = 20.0
 RESTART_TIMEOUT_S = 60.0
-LONGEST_OUTAGE_S = 60.0  # of what several machines share
+LONGEST_OUTAGE_S = 60.0  # of a store that several machines share
 OUTAGE_SHARE = 0.1  # of the whole time: an outage is no longer
 ANOMALIES_SHOWN = 5  # of each kind
 FAILURES_SHOWN = 5
@@ -57,7 +57,7 @@ WRONG_EVENTS_OF_MACHINES = (
 
 class Soak:
     """directory: gets history.jsonl, nemesis.log, broker.log, data/, clients/ (of several machines: broker-1.log and so
-    on, and the logs of what they share). java_class_path: None without Java."""
+    on, and the logs of their stores). java_class_path: None without Java."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""What a trial cluster needs beside its brokers, as processes on loopback: a PostgreSQL and an object store.
+"""The services of a trial cluster beside its brokers, as processes on loopback: a PostgreSQL and an object store.
 
 They keep their data in the trial's directory, and end with the process that starts them, however that ends. For trials
-and tests: the object store does not sync its files, so a loss of power may lose what was acknowledged.
+and tests: the object store does not sync its files, so a loss of power may lose acknowledged data.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ LOOK_S: Final = 0.02
 
 
 class TrialError(Exception):
-    """The trial cannot run; the text says why, and what to do."""
+    """The trial cannot run; the text has the cause and the remedy."""
 
 
 def dying_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Make what a child runs before its program, so that the kernel sends it a signal when this process ends."""
+    """Return a `preexec_fn` for a child: the kernel sends it a signal when this process ends."""
     prctl = c_function("prctl")
 
     def die_with_parent() -> None:
@@ -62,10 +62,10 @@ def free_port(first: int) -> int:
 class Service:
     """A process of the trial, over all its starts. It has one at a time, in `process`.
 
-    url:               of what it serves.
-    log:               the file of what it prints.
-    stop_by:           what ends it cleanly.
-    ends_with_parent:  whether the kernel ends it when this process ends; only where this process has one thread.
+    url:               address of the service.
+    log:               file of its output.
+    stop_by:           signal that ends it cleanly.
+    ends_with_parent:  whether the kernel ends it when this process ends; only if this process has one thread.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Service:
 def trial_postgres(directory: Path, *, log: Path | None = None, ends_with_parent: bool = True) -> Iterator[Service]:
     """Run a PostgreSQL whose data are in a directory. Raises TrialError.
 
-    log: the file of what it prints; else one in the directory. ends_with_parent: see `Service`.
+    log: file of its output; None for one in the directory. ends_with_parent: see `Service`.
     """
     programs = postgres_programs()
     how: dict[str, Any] = {"cwd": "/"}
@@ -254,7 +254,7 @@ def trial_objects(
 ) -> Iterator[Service]:
     """Run an object store whose buckets are in a directory; its URL names an empty or earlier bucket.
 
-    module: of Python, which serves. ends_with_parent: see `Service`. Raises TrialError.
+    module: name of the Python module that serves. ends_with_parent: see `Service`. Raises TrialError.
     """
     _check_objects_installed()
     (directory / "buckets" / BUCKET).mkdir(parents=True, exist_ok=True)

@@ -154,7 +154,7 @@ class Reader:
                 records.append(ReadRecord(partition, message.offset(), message.value().decode()))
             elif error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
                 raise KafkaException(error)
-            # Another error is of a broker that is away, which is what a soak is about: the client fetches again.
+            # Other errors come from a broker that is down, as a soak intends: the client fetches again.
         return records
 
     def close(self) -> None:

@@ -241,7 +241,7 @@ def _of(partition: Partition) -> TopicPartition:
 
 
 def _within_time(call: Callable[[], None]) -> None:
-    """Make a call that may never return. Raises what it raises, or SessionLostError."""
+    """Make a call that may never return. Raises its error, or SessionLostError."""
     outcome: list[BaseException | None] = []
 
     def run() -> None:

@@ -36,12 +36,12 @@ def register(spark: Any) -> None:
 
 
 def sweep(options: Mapping[str, str]) -> int:
-    """End what a stopped query has left open: commit what it has decided, abort the rest. Returns how many it aborted.
+    """End the open transactions of a stopped query: commit the decided, abort the rest. Return how many were aborted.
 
     The query's next start does so with its first batch. Until then, readers of committed records may wait behind a task
     that was killed. A driver of this sink that still runs is fenced.
-    options: as of the query, with `sink` and all `kafka.*`; for a sink without a name, `sink` is the query's id.
-    Without `sink`, this completes what batch jobs that named no sink have decided, and aborts nothing.
+    options: those of the query, with `sink` and all `kafka.*`; for a sink without a name, `sink` is the query's id.
+    Without `sink`, this completes the decisions of batch jobs that named no sink, and aborts nothing.
     Raises ValueError, KafkaException, HeuristicOutcome, TimeoutError, DecisionsHidden.
     """
     from fencepost.spark.committing import Committer

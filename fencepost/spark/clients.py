@@ -11,7 +11,7 @@ from fencepost.spark.options import SinkOptions
 
 CONNECT_TIMEOUT_S = 30.0
 MOST_IDLE_S = 300.0
-"""Clients that were not used for longer are made anew: brokers may have forgotten them."""
+"""Clients that were not used for longer are replaced: brokers may have closed their connections."""
 
 
 class Closable(Protocol):
@@ -42,7 +42,7 @@ def kept(key: Hashable, make: Callable[[], C], *, is_kept: bool = True) -> Itera
 
 
 def is_at_hand(key: Hashable) -> bool:
-    """Whether this process has such a client."""
+    """Return whether this process has such a client."""
     return key in _kept
 
 
@@ -58,12 +58,12 @@ def _close_idle(before_s: float) -> None:
 
 
 def identity(options: SinkOptions) -> Hashable:
-    """What clients have to have in common to be used in place of each other."""
+    """Return the configuration that two clients must share to replace each other."""
     return (options.named_decision_topic, *sorted(options.client.items()))
 
 
 def transactional(options: SinkOptions, transactional_id: str, **more: Any) -> Mapping[str, Any]:
-    """The configuration of a producer with a transactional id."""
+    """Return the configuration of a producer with a transactional id."""
     return {
         # `connect` relies on it. A producer connects to most brokers anyway: to the leaders of its partitions.
         "enable.sparse.connections": False,

@@ -1,6 +1,6 @@
 """The driver's side: a batch is committed by a decision record, and its transactions are completed after it.
 
-Every step may be repeated by a later run: what is decided stays decided, and what is not is aborted.
+A later run may repeat every step: decided transactions stay decided, all others are aborted.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ FENCE_TIMEOUT_S = 60.0
 DECIDE_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
 LATE_TIMEOUT_S = 60.0
-"""How long a decided batch is tried to be completed once more, after its commit has failed."""
+"""Time limit of another attempt to complete a decided batch, after its commit has failed."""
 OTHER_JOBS_TIMEOUT_S = 10.0
 AT_ONCE = 8
 STOPPING_TASKS_S = 3.0
-"""How long tasks may go on after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
+"""How long tasks may continue after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
 LOOK_AGAIN_S = 0.5
 
 
@@ -62,8 +62,8 @@ class Session:
     """A driver's session: no earlier one of the sink can decide anything any more.
 
     It may be kept for many batches: if a later session takes over, the next record of this one is refused. Until then
-    nobody else writes to the decision topic about the sink, so it is read once. What it has read may be old when it is
-    used again: only a record that is not refused shows that it is not.
+    nobody else writes to the decision topic about the sink, so it is read once. A session that is used again may have
+    stale decisions: only a record that is not refused shows that they are current.
     """
 
     def __init__(self, options: SinkOptions, sink: str) -> None:
@@ -88,7 +88,7 @@ class Session:
 
     @property
     def latest(self) -> Latest:
-        """What the sink has decided last."""
+        """The sink's latest decision, with its marks."""
         if self._latest is None:
             reader = DecisionReader(self._options)
             try:
@@ -128,7 +128,7 @@ class Session:
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """Commit what is produced in the block. An error of the commit leaves its outcome to the next session."""
+        """Commit the block's records. If the commit fails, the next session decides its outcome."""
         self.refused.forget()
         self.producer.begin_transaction()
         try:
@@ -145,7 +145,7 @@ class Session:
             raise
 
     def decide(self, decision: Decision, *, check: Callable[[], None]) -> None:
-        """Commit a batch, unless the check raises. The record travels meanwhile: it counts from its commit on."""
+        """Commit a batch, unless the check raises. Both run at once: the record counts from its commit on."""
         with ThreadPoolExecutor(1) as thread, self.transaction() as producer:
             checked = thread.submit(check)
             self._produce(producer, decision_key(self._sink), decision.value())
@@ -153,7 +153,7 @@ class Session:
         self.latest = self.latest._replace(decision=decision)
 
     def mark_done(self, decision: Decision, *, complete_ms: int, swept: int) -> None:
-        """Say that nothing of a decision is left to be completed."""
+        """Record that all transactions of a decision are complete."""
         if self._options.is_one_off:  # nobody repeats the job
             self.mark_job_done(self._sink, decision)
         else:
@@ -161,14 +161,14 @@ class Session:
         self.latest = self.latest._replace(done=decision.id)
 
     def mark_job_done(self, sink: str, decision: Decision, missing: Sequence[str] = ()) -> None:
-        """Remove the decision of a batch job. missing: the tokens that were aborted in spite of it: these are kept."""
+        """Remove the decision of a batch job. missing: tokens that were aborted in spite of it; a mark keeps them."""
         with self.transaction() as producer:
             self._produce(producer, decision_key(sink), None)
             if missing:
                 self._produce(producer, done_key(sink), partial_value(decision, missing))
 
     def mark_found(self, decision: Decision, save: Save) -> None:
-        """Say that a save has found its batch decided: another save of this run is not the same one."""
+        """Record that a save has found its batch decided: another save of this run is not the same one."""
         if save.id not in (
             decision.save.id if decision.save else None,
             self.latest.found.id if self.latest.found else None,
@@ -177,12 +177,12 @@ class Session:
             self.latest = self.latest._replace(found=save)
 
     def mark_aborted(self, until_ms: int) -> None:
-        """Let no later driver decide what began up to then."""
+        """Forbid later drivers to decide transactions that began up to this time, in ms of the coordinator's clock."""
         self.latest = self.latest._replace(aborted_until_ms=max(self.latest.aborted_until_ms, until_ms))
         self._write(aborted_key(self._sink), aborted_value(self.latest.aborted_until_ms))
 
     def _write(self, key: str, value: bytes | None) -> None:
-        """Commit one record to the decision topic; None removes what was under its key."""
+        """Commit one record to the decision topic; None removes the value of its key."""
         with self.transaction() as producer:
             self._produce(producer, key, value)
 
@@ -205,7 +205,7 @@ class Committer:
         save has written the batch, DecisionsHidden, and TimeoutError if no broker answers: the batch may be decided.
         """
         if not any(report.token for report in reports) and self._options.mode is Mode.PREPARED:
-            forget(self._session_key)  # nothing will be decided, which would show that another one has replaced it
+            forget(self._session_key)  # no decision follows, which would show that another one has replaced it
         was_kept = is_at_hand(self._session_key)
         try:
             with self._session() as session:
@@ -232,7 +232,7 @@ class Committer:
                 session.mark_found(latest.decision, save)
             return
         if not latest.is_done:
-            self._complete(session)  # what the batch before has decided, and died before it had done
+            self._complete(session)  # the batch before was decided, but its driver died before completing it
         decision = Decision(
             draw_nonce(),
             batch,
@@ -249,7 +249,7 @@ class Committer:
             self._complete_other_jobs(session)
 
     def _decide(self, session: Session, decision: Decision) -> None:
-        """Commit prepared transactions, and abort what dead tasks have left."""
+        """Commit prepared transactions, and abort those of dead tasks."""
         in_doubt: list[InDoubt] = []
 
         def check() -> None:
@@ -287,7 +287,7 @@ class Committer:
         """
         if self._options.mode is Mode.DRIVER:
             return
-        forget(self._session_key)  # another worker may have decided the batch, and not have come to its end
+        forget(self._session_key)  # another worker may have decided the batch without completing it
         with self._session() as session:
             abort_all(session.coordinator, set(tokens) - set(_decided(session.latest)))
             self._complete_late(session)
@@ -299,7 +299,7 @@ class Committer:
                 time.sleep(LOOK_AGAIN_S)
 
     def sweep(self) -> int:
-        """Abort all that is open and not decided, complete what is; returns how many were aborted."""
+        """Complete the decided transactions and abort all other open ones; return how many were aborted."""
         with self._session(is_kept=False) as session:
             self._complete(session)
             if self._options.is_one_off:
@@ -307,12 +307,12 @@ class Committer:
             return self._abort_open(session)
 
     def _abort_open(self, session: Session) -> int:
-        """Abort all open transactions of the sink that are not decided; returns how many."""
+        """Abort all open transactions of the sink that are not decided; return how many."""
         decided = set(_decided(session.latest))
         in_doubt = session.coordinator.in_doubt(task_ids_pattern(self._sink))
         found = [open_ for open_ in in_doubt if open_.token not in decided]
         if found:
-            # A driver that comes now must not decide them: it reads this after it has fenced this one.
+            # A driver that starts now must not decide them: it reads this mark after it has fenced this one.
             session.mark_aborted(max(open_.start_ms for open_ in found))
             abort_all(session.coordinator, [open_.token for open_ in found])
         return len(found)
@@ -326,14 +326,14 @@ class Committer:
         return kept(self._session_key, lambda: Session(self._options, self._sink), is_kept=is_kept)
 
     def _complete_late(self, session: Session) -> None:
-        """Complete what is decided; what cannot be completed now is left to a later session."""
+        """Complete the latest decision; after a failure, a later session completes it."""
         try:
             self._complete(session, timeout_s=LATE_TIMEOUT_S)
         except (TwoPhaseError, TimeoutError) as error:
             say(str(error))
 
     def _complete_other_jobs(self, session: Session) -> None:
-        """Complete what other batch jobs have decided, whose drivers may have died: nobody runs these jobs again."""
+        """Complete decisions of other batch jobs, whose drivers may have died: nobody runs these jobs again."""
         import confluent_kafka
 
         try:
@@ -346,9 +346,9 @@ class Committer:
             say(f"did not complete what other batch jobs have decided: {error}")
 
     def _complete(self, session: Session, swept: Sequence[Token] = (), *, timeout_s: float | None = None) -> None:
-        """Complete the transactions of the latest decision, abort what is swept, and mark the decision as done.
+        """Complete the transactions of the latest decision, abort the swept ones, and mark the decision as done.
 
-        timeout_s: by default, until time would end the transactions anyway.
+        timeout_s: time limit of all completions; the default is the time after which the transactions time out anyway.
         """
         import confluent_kafka
 
@@ -379,7 +379,7 @@ class Committer:
         except (confluent_kafka.KafkaException, RecordRefused, DriverReplaced) as error:
             if not self._options.is_one_off:
                 raise
-            # All of the job is there: an error would have it run again. The next job finds the decision.
+            # All records of the job are committed: an error would have it run again. The next job finds the decision.
             say(f"did not mark {decision.batch} as done: {error}")
         say(
             f"committed {decision.batch} of {self._sink}: rows={decision.rows} transactions={len(decision.tokens)} "
@@ -390,10 +390,10 @@ class Committer:
 def end_all(
     coordinator: Coordinator, tokens: Iterable[Token], *, commit: bool, timeout_s: float
 ) -> list[TwoPhaseError]:
-    """End transactions, several at once; returns those of which the outcome is another one, or is not known any more.
+    """End transactions, AT_ONCE at a time; return an error for each with another outcome, or an unknown one.
 
-    Each of them is tried, whatever becomes of the others. Raises Refused, and TimeoutError if no coordinator has
-    answered for some of them: repeat it then.
+    A failure does not stop the others. Raises Refused, and TimeoutError if no coordinator has answered for some of
+    them: call it again then.
     """
     give_up_at_s = time.monotonic() + timeout_s
 
@@ -417,7 +417,7 @@ def end_all(
 
 
 def abort_all(coordinator: Coordinator, tokens: Iterable[Token]) -> None:
-    """Abort what no batch has decided. What cannot be aborted now is swept later, or ended by time."""
+    """Abort undecided transactions. If an abort fails, a later sweep or the transaction's time-out ends it."""
     for token in tokens:
         try:
             with suppress(Superseded):  # ended and forgotten
@@ -427,7 +427,7 @@ def abort_all(coordinator: Coordinator, tokens: Iterable[Token]) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the driver's log: Spark shows what its Python workers write to standard error."""
+    """Write a line to the driver's log: Spark shows the standard error of its Python workers."""
     print(f"fencepost sink: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
 

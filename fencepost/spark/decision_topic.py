@@ -1,4 +1,4 @@
-"""The decision topic: made if it is missing, read up to what is committed, written by the driver's transaction."""
+"""The decision topic: created if it is missing, read up to the last stable offset, written in transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEADER_MOVES = (
     "OFFSET_NOT_AVAILABLE",
 )
 OPEN_TIMEOUT_S = 75.0
-"""How long decisions of other sinks that are being written are waited for: a driver aborts its own after 70 s."""
+"""Maximum wait for decisions of other sinks that are being written: a driver aborts its own after 70 s."""
 TAIL = 64
 """How many offsets are read at first: a batch takes four of them."""
 JOBS_TAIL = 10_000
@@ -38,12 +38,12 @@ TOPIC_CONFIG = {
 }
 
 
-class DecisionsHidden(Exception):  # noqa: N818  # what a caller meets and deals with
-    """A transaction stays open in the decision topic, and what was decided after its beginning cannot be read."""
+class DecisionsHidden(Exception):  # noqa: N818  # callers handle it
+    """A transaction stays open in the decision topic and hides decisions after its beginning."""
 
 
 class DecisionReader:
-    """Reads what sinks have decided. It keeps its connection, and fetches only while it reads."""
+    """Reader of the decisions of sinks. It keeps its connection, and fetches only while it reads."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -67,10 +67,10 @@ class DecisionReader:
         self._consumer.close()
 
     def latest(self, sink: str, *, is_final: bool, timeout_s: float = TIMEOUT_S) -> Latest:
-        """Read what a sink has decided last.
+        """Read the latest decision of a sink, with its marks.
 
-        is_final: whether nothing that was decided before the call may be missing, so that transactions that are open in
-        the topic are waited for, as is a topic that is unknown. Else an unknown topic says nothing.
+        is_final: whether the result must have all decisions of the time before the call. If so, this waits for open
+        transactions and for a topic that does not exist yet; if not, it returns an empty result for such a topic.
         Raises KafkaException, TimeoutError if no broker answers, and DecisionsHidden.
         """
         topic = self._options.decision_topic(sink)
@@ -91,7 +91,7 @@ class DecisionReader:
             self._consumer.unassign()
 
     def _final_bounds(self, topic: str, timeout_s: float) -> tuple[int, int]:
-        """As `_bounds`, once the last stable offset has passed the high watermark of the beginning."""
+        """Return `_bounds` once the last stable offset has reached the high watermark of the beginning."""
         uncommitted = self._new_consumer("read_uncommitted")
         try:
             _, high_watermark = until_known(lambda: _bounds(uncommitted, topic, timeout_s), topic, timeout_s)
@@ -109,7 +109,7 @@ class DecisionReader:
             time.sleep(PAUSE_S)
 
     def jobs(self, topic: str, timeout_s: float = TIMEOUT_S) -> dict[str, Decision]:
-        """The decisions, by their sinks, of batch jobs without a sink's name that nobody has marked as done.
+        """Read the decisions, by sink, of batch jobs without a sink's name that nobody has marked as done.
 
         Raises KafkaException, TimeoutError.
         """
@@ -130,7 +130,7 @@ class DecisionReader:
 
 
 def _read_from(consumer: Any, topic: str, start: int, timeout_s: float) -> dict[str, bytes]:
-    """The last value of each key, from an offset to the last stable one."""
+    """Read the last value of each key, from an offset to the last stable one."""
     import confluent_kafka
 
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, start)])
@@ -155,7 +155,7 @@ def _read_from(consumer: Any, topic: str, start: int, timeout_s: float) -> dict[
 
 
 def _bounds(consumer: Any, topic: str, timeout_s: float) -> tuple[int, int] | None:
-    """The log start offset and the last stable offset; None if there is no such topic."""
+    """Return the log start offset and the last stable offset; None if the topic does not exist."""
     import confluent_kafka
 
     partition = confluent_kafka.TopicPartition(topic, 0)
@@ -167,7 +167,7 @@ def _bounds(consumer: Any, topic: str, timeout_s: float) -> tuple[int, int] | No
             name = error.args[0].name()
             if name in UNKNOWN_TOPIC:
                 return None
-            # The client does not repeat this request by itself, but has asked who leads the topic now.
+            # The client does not retry this request by itself, but it has asked for the topic's leader now.
             if name not in LEADER_MOVES or time.monotonic() > give_up_at_s:
                 raise
             time.sleep(PAUSE_S)
@@ -176,7 +176,7 @@ def _bounds(consumer: Any, topic: str, timeout_s: float) -> tuple[int, int] | No
 
 
 def ensure_topic(options: SinkOptions, topic: str, *, timeout_s: float = TIMEOUT_S) -> None:
-    """Make the decision topic if it is missing. Raises ValueError for one that is not compacted, KafkaException."""
+    """Create the decision topic if it is missing. Raises ValueError for one that is not compacted, KafkaException."""
     import confluent_kafka
     from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
@@ -200,7 +200,7 @@ def ensure_topic(options: SinkOptions, topic: str, *, timeout_s: float = TIMEOUT
 
 
 def _partitions(admin: Any, topic: str, timeout_s: float) -> int | None:
-    """How many partitions a topic has; None if it does not exist. The request does not create it."""
+    """Return the topic's number of partitions; None if it does not exist. The request does not create it."""
     import confluent_kafka
 
     try:
@@ -213,7 +213,7 @@ def _partitions(admin: Any, topic: str, timeout_s: float) -> int | None:
 
 
 def until_known(ask: Callable[[], T | None], topic: str, timeout_s: float) -> T:
-    """Ask until a topic is known, which nodes are one after the other. Raises TimeoutError."""
+    """Retry until a topic exists: nodes learn of it one after the other. Raises TimeoutError."""
     give_up_at_s = time.monotonic() + timeout_s
     while time.monotonic() < give_up_at_s:
         found = ask()

@@ -1,7 +1,7 @@
-"""What a sink has decided, and what follows from it for a batch that is written now. Pure.
+"""Decisions of a sink, and their consequences for a batch that is written now. Pure.
 
-A decision is a committed record of the decision topic. It names the batch and the transactions that belong to it: once
-it is there, they will be committed, and without it they will be aborted.
+A decision is a committed record of the decision topic. It names the batch and the transactions that belong to it: if it
+exists, they will be committed, and without it they will be aborted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Batch(NamedTuple):
 
 
 class Save(NamedTuple):
-    """What a query's `foreachBatch` writes with one call of `save`.
+    """One call of `save` in a query's `foreachBatch`.
 
-    id: of this call alone. topic: None if the rows name theirs. query, run: the query, and which of its runs calls;
-    None if Spark does not say.
+    id: unique id of this call. topic: None if the rows name theirs. query, run: ids of the query and of its run; None
+    if Spark does not say.
     """
 
     id: str
@@ -42,17 +42,17 @@ class Save(NamedTuple):
 
     @classmethod
     def parse(cls, found: Fields) -> Save:
-        """Raises ValueError for what no sink has written."""
+        """Read a save. Raises ValueError unless a sink has written it."""
         for name in cls._fields:
-            found.value(name)  # null counts, and nothing at all does not
+            found.value(name)  # null is a value, a missing field is an error
         return cls(found.text("id"), *(found.text_or_none(name) for name in ("topic", "query", "run")))
 
 
 class Decision(NamedTuple):
     """A batch is committed.
 
-    id: of this decision alone; options that put a decision aside name it. rows: of all its transactions.
-    prepare_ms: of its slowest task. save: of a batch of `foreachBatch`; None in what earlier versions have written.
+    id: unique id of this decision; options that put a decision aside name it. rows: number in all its transactions.
+    prepare_ms: time of its slowest task. save: None except for `foreachBatch`, and in records of earlier versions.
     """
 
     id: str
@@ -63,7 +63,7 @@ class Decision(NamedTuple):
     save: Save | None = None
 
     def value(self) -> bytes:
-        """The record's value. Check-back reads `tokens` of it."""
+        """Return the record's value. The check-back reads its field `tokens`."""
         return json.dumps(
             {
                 "batch": self.batch.number,
@@ -78,7 +78,7 @@ class Decision(NamedTuple):
 
     @classmethod
     def parse(cls, value: bytes) -> Decision:
-        """Raises ValueError for what no sink has written."""
+        """Read a decision. Raises ValueError unless a sink has written it."""
         try:
             found = parse_object(value, most_bytes=LARGEST_BYTES)
             query = found.text_or_none("query")
@@ -96,10 +96,10 @@ class Decision(NamedTuple):
 
 
 class Latest(NamedTuple):
-    """What the decision topic says of a sink.
+    """State of a sink in the decision topic.
 
     done: the id of the decision that is complete in all its transactions.
-    aborted_until_ms: undecided transactions that began up to then are aborted, by their coordinator's clock.
+    aborted_until_ms: time on the coordinator's clock; undecided transactions that began up to then are aborted.
     found: the last save that has found the decision, and has written nothing.
     """
 
@@ -121,7 +121,7 @@ class Standing(Enum):
     DECIDED = "decided"
 
 
-class SinkInUse(Exception):  # noqa: N818  # what a caller meets and deals with
+class SinkInUse(Exception):  # noqa: N818  # callers handle it
     """The sink's decision is not of this query, or of a later batch."""
 
 
@@ -138,7 +138,7 @@ class NotPreparedAnyMore(Exception):  # noqa: N818  # as above
 
 
 def done_value(decision: Decision, *, complete_ms: int, swept: int) -> bytes:
-    """The value of the mark that a decision is complete."""
+    """Return the value of the mark that a decision is complete."""
     return json.dumps(
         {
             "batch": decision.batch.number,
@@ -151,12 +151,12 @@ def done_value(decision: Decision, *, complete_ms: int, swept: int) -> bytes:
 
 
 def found_value(decision: Decision, save: Save) -> bytes:
-    """The value of the mark that a save has found its batch decided."""
+    """Return the value of the mark that a save has found its batch decided."""
     return json.dumps({"id": decision.id, "save": save._asdict()}).encode()
 
 
 def partial_value(decision: Decision, missing: Sequence[str]) -> bytes:
-    """The value of the mark of a batch job of which some transactions were aborted after its decision."""
+    """Return the value of the mark of a batch job that had transactions aborted after its decision."""
     return json.dumps({"batch": decision.batch.number, "done": False, "id": decision.id, "missing": missing}).encode()
 
 
@@ -165,9 +165,9 @@ def aborted_value(until_ms: int) -> bytes:
 
 
 def latest_of(records: Mapping[str, bytes], keys: Sequence[str]) -> Latest:
-    """Read what lies under the keys of a decision, of its done mark, of its aborted mark, and of its found mark.
+    """Read the values of the keys of a decision, of its done mark, of its aborted mark, and of its found mark.
 
-    Raises ValueError for what no sink has written.
+    Raises ValueError for values that no sink has written.
     """
     decision, done, aborted, found = (records.get(key) for key in keys)
     latest = Latest(None if decision is None else Decision.parse(decision))
@@ -187,10 +187,10 @@ def latest_of(records: Mapping[str, bytes], keys: Sequence[str]) -> Latest:
 def standing(
     latest: Latest, sink: str, batch: Batch, *, save: Save | None = None, reset: str | None = None
 ) -> Standing:
-    """Whether a batch of a query is decided. reset: the id of a decision that is put aside.
+    """Return whether a batch of a query is decided. reset: the id of a decision that is put aside.
 
-    Raises SinkInUse if the decision is of another query or a later batch: then offsets that were written are to be
-    written again, or two queries share a sink.
+    Raises SinkInUse if the decision is of another query or a later batch: then the query would write offsets again that
+    are committed, or two queries share a sink.
     """
     decision = latest.decision
     if decision is None or decision.id == reset:
@@ -252,9 +252,9 @@ def require_prepared(tokens: Iterable[Token], in_doubt: Iterable[InDoubt], abort
 
 
 def leftovers(tokens: Iterable[Token], in_doubt: Iterable[InDoubt]) -> list[Token]:
-    """Which open transactions of a sink no batch will decide: of lost copies of tasks, and of runs that died.
+    """Return the open transactions of a sink that no batch will decide: of lost copies of tasks, and of runs that died.
 
-    tokens: of the batch that is decided. Those that began after its youngest may belong to a later batch.
+    tokens: transactions of the decided batch. Others that began after its youngest may belong to a later batch.
     """
     own = set(tokens)
     found = list(in_doubt)

@@ -19,7 +19,7 @@ COLUMNS = {
 
 
 class Chunk(NamedTuple):
-    """Some rows, by columns of equal length; None for a column that is not there."""
+    """Rows, by columns of equal length; None for a missing column."""
 
     values: Sequence[bytes | str | None]
     keys: Sequence[bytes | str | None] | None
@@ -32,7 +32,7 @@ class Chunk(NamedTuple):
 class Layout:
     """Where the columns of the records are among those of the rows.
 
-    positions: of each column by its name. topic: of all records; a column of this name is not looked at then.
+    positions: index of each column by its name. topic: topic of all records; if given, a column `topic` is ignored.
     """
 
     positions: dict[str, int]

@@ -1,4 +1,4 @@
-"""Options of the sink: which there are, and what they mean for the clients. Pure."""
+"""Options of the sink, and the properties of its clients that follow from them. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONNECTION = (
 )
 DELIVERY_TIMEOUT_MS = 120_000
 TRANSACTION_TIMEOUT_MS = 900_000
-"""What a broker allows by default (transaction.max.timeout.ms)."""
+"""A broker's default limit (transaction.max.timeout.ms)."""
 
 RESERVED = {
     "transactional.id": "the sink gives each attempt of a task an id of its own",
@@ -45,12 +45,12 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a user has asked for.
+    """A user's options.
 
-    topic: of all records; None if the rows name theirs. sink: None for the default, the id of the query.
-    client: properties of librdkafka. checkpoint: where the query keeps its id. reset, accept: ids of decisions.
-    is_one_off: whether the sink's name is that of one batch job, and nothing was ever decided for it.
-    batch: which one of a query's `foreachBatch` a batch job writes; None if it is a job of its own.
+    topic: topic of all records; None if the rows name theirs. sink: None for the default, the id of the query.
+    client: properties of librdkafka. checkpoint: location of the query's id. reset, accept: ids of decisions.
+    is_one_off: whether the sink's name is that of one batch job, so that it has no earlier decision.
+    batch: the batch of a query's `foreachBatch` that a batch job writes; None if it is a job of its own.
     """
 
     topic: str | None
@@ -66,12 +66,12 @@ class SinkOptions:
 
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Take what `DataStreamWriter.option` was given. Raises ValueError, in words for the user."""
+        """Read the arguments of `DataStreamWriter.option`. Raises ValueError, in words for the user."""
         options = {name.lower(): value for name, value in options.items()}
         client = client_properties(
             {name.removeprefix(PREFIX): value for name, value in options.items() if name.startswith(PREFIX)}
         )
-        kafka_python_options(client)  # so that what it has not is refused now, and not at the first commit
+        kafka_python_options(client)  # refuses properties without a counterpart now, not at the first commit
         sink = options.get("sink")
         mode = options.get("mode", Mode.PREPARED.value).lower()
         if mode not in {known.value for known in Mode}:
@@ -89,13 +89,13 @@ class SinkOptions:
         )
 
     def one_off(self) -> SinkOptions:
-        """The same for a batch job that names no sink: all such jobs share a decision topic."""
+        """Return these options for a batch job that names no sink: all such jobs share a decision topic."""
         return replace(
             self, is_one_off=True, named_decision_topic=self.named_decision_topic or default_decision_topic(ONE_OFF)
         )
 
     def decision_topic(self, sink: str) -> str:
-        """Where the sink's decisions are. Raises ValueError if its records were to go there, too."""
+        """Return the topic of the sink's decisions. Raises ValueError if its records would go there, too."""
         topic = self.named_decision_topic or default_decision_topic(sink)
         if topic == self.topic:
             raise ValueError(
@@ -114,20 +114,20 @@ class SinkOptions:
 
     @property
     def completion_timeout_s(self) -> float:
-        """For how long a decided batch's transactions are tried: until time ends them, by the default at the latest."""
+        """Time limit of completing a decided batch: the transactions' time-out, at most its default."""
         return min(int(self.client["transaction.timeout.ms"]), TRANSACTION_TIMEOUT_MS) / 1000
 
     def connection(self) -> dict[str, str]:
-        """What a client needs that does not produce."""
+        """Return the properties of a client that does not produce."""
         return {name: value for name, value in self.client.items() if name.startswith(CONNECTION)}
 
     def coordinator_options(self) -> dict[str, Any]:
-        """The same connection, in words of kafka-python."""
+        """Return the same connection, as options of kafka-python."""
         return kafka_python_options(self.client)
 
 
 def _batch(number: str | None, sink: str | None) -> Batch | None:
-    """The batch of a `foreachBatch`: Spark gives its number, and the sink's name stands for the query."""
+    """Return the batch of a `foreachBatch`: Spark gives its number, and the sink's name stands for the query."""
     if number is None:
         return None
     if sink is None:
@@ -138,7 +138,7 @@ def _batch(number: str | None, sink: str | None) -> Batch | None:
 
 
 def client_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """Properties of librdkafka, from those that a user gives for Kafka's Java client or for librdkafka itself.
+    """Return properties of librdkafka, from those that a user gives for Kafka's Java client or for librdkafka itself.
 
     Both have mostly the same names. The exceptions for TLS and SASL are translated. Raises ValueError.
     """
@@ -159,7 +159,7 @@ def client_properties(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translate_jaas(properties: dict[str, str]) -> None:
-    """Java's `sasl.jaas.config` carries the user and the password."""
+    """Replace Java's `sasl.jaas.config` by librdkafka's properties for the user and the password."""
     jaas = properties.pop("sasl.jaas.config", None)
     if jaas is None:
         return
@@ -174,7 +174,7 @@ def _translate_jaas(properties: dict[str, str]) -> None:
 
 
 def _translate_stores(properties: dict[str, str]) -> None:
-    """Java's stores of keys and certificates, if they are PEM or PKCS12; JKS is a format of Java's own."""
+    """Replace Java's stores of keys and certificates. Raises ValueError for JKS, a format of Java's own."""
     location = properties.pop("ssl.truststore.location", None)
     kind = properties.pop("ssl.truststore.type", "JKS").upper()
     properties.pop("ssl.truststore.password", None)
@@ -205,7 +205,7 @@ def _translate_stores(properties: dict[str, str]) -> None:
 
 
 def kafka_python_options(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Connection properties of librdkafka in the names of kafka-python. Raises ValueError for what it has not."""
+    """Return librdkafka's connection properties as options of kafka-python. Raises ValueError for unsupported ones."""
     options: dict[str, Any] = {"security_protocol": properties.get("security.protocol", "PLAINTEXT").upper()}
     mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))
     if options["security_protocol"].startswith("SASL"):

@@ -1,7 +1,7 @@
 """The executor's side: a task writes its rows in a transaction of its own, and prepares it.
 
-The driver commits it, by its token. A task that fails aborts; one that is killed leaves an open transaction, which a
-later commit of the driver sweeps, or time ends.
+The driver commits it, by its token. A task that fails aborts; one that is killed leaves an open transaction, which ends
+by a sweep after a later commit of the driver, or by its time-out.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ABORT_TIMEOUT_S = 10.0
 FULL_PAUSE_S = 0.05
 FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 STATISTICS_PAUSE_S = 0.02
-PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # what an abort does to records; it is not why
+PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # an abort's effect on records, not its cause
 
 _written: dict[str, Batch] = {}
 """The last batch of each sink that this process has written."""
 
 
 class Task(NamedTuple):
-    """One attempt of one task. attempt: never the same twice in a run of Spark. save: of a batch of `foreachBatch`."""
+    """One attempt of one task. attempt: unique in a run of Spark. save: None unless the batch is of `foreachBatch`."""
 
     sink: str
     batch: Batch
@@ -44,9 +44,9 @@ class Task(NamedTuple):
 
 
 class TaskReport(NamedTuple):
-    """What a task tells the driver.
+    """A task's report to the driver.
 
-    token: of its prepared transaction; None if it has written nothing, as the batch was decided or has no rows.
+    token: token of its prepared transaction; None if the task wrote nothing, as the batch was decided or has no rows.
     chunks: the rows themselves, if the driver is to write them.
     """
 
@@ -60,7 +60,7 @@ class TaskReport(NamedTuple):
 
 
 def write(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
-    """Do what the mode asks of a task."""
+    """Write and prepare the rows of a task; in mode `driver`, only collect them for the driver."""
     if options.mode is Mode.PREPARED:
         return write_prepared(options, layout, task, chunks)
     gathered = tuple(chunks)
@@ -96,9 +96,9 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
 
 
 def _is_decided(options: SinkOptions, task: Task) -> bool:
-    """Whether the batch need not be written. The driver finds out for certain: this saves writing in vain.
+    """Return whether the batch is decided, to save writing in vain: the driver checks it for certain.
 
-    Not asked for the batch that follows the one that this process has written: a batch is repeated after a start.
+    Skips the check for the batch after the last one of this process: batches are repeated only after a start.
     """
     if options.is_one_off or _is_next(_written.get(task.sink), task.batch):
         return False
@@ -117,7 +117,7 @@ def _is_next(written: Batch | None, batch: Batch) -> bool:
 
 
 def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
-    """Give all records to a producer; returns how many. Waits while its queue is full. Raises RecordRefused."""
+    """Give all records to a producer; return their number. Waits while its queue is full. Raises RecordRefused."""
     import confluent_kafka
 
     rows = 0
@@ -132,7 +132,7 @@ def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
 
 
 def prepare_first(producer: Any, refused: Refused, *, timeout_s: float) -> Token:
-    """As `fencepost.two_phase.prepare`, for the first transaction of a producer, and without waiting for statistics.
+    """Prepare as `fencepost.two_phase.prepare` does, for a producer's first transaction, with any statistics of it.
 
     Any statistics that show it in its transaction have the right pair. Later errors show in a record's refusal, or to
     the driver, which asks the coordinator before it decides. Raises NotPrepared, RecordRefused.
@@ -140,7 +140,7 @@ def prepare_first(producer: Any, refused: Refused, *, timeout_s: float) -> Token
     give_up_at_s = time.monotonic() + timeout_s
     try:
         remaining = producer.flush(timeout_s)
-    except SystemError as error:  # so confluent-kafka says that the producer has failed for good
+    except SystemError as error:  # confluent-kafka's way to say that the producer has failed for good
         raise NotPrepared(
             "the producer has failed: a later session has its transactional id, or its log says why"
         ) from error
@@ -166,12 +166,12 @@ def _send(producer: Any, layout: Layout, chunk: Chunk) -> None:
                 producer.poll(FULL_PAUSE_S)
 
 
-class RecordRefused(Exception):  # noqa: N818  # what a caller meets and deals with
+class RecordRefused(Exception):  # noqa: N818  # callers handle it
     """A broker, or the client, has refused a record: the reason is the message."""
 
 
 class Refused:
-    """Keeps why the first record was refused: the producer itself says only that its transaction has failed."""
+    """Cause of the first record's refusal: the producer itself says only that its transaction has failed."""
 
     def __init__(self) -> None:
         self._reason: str | None = None
@@ -196,13 +196,13 @@ class Refused:
         self._reason, self._code = None, ""
 
     def is_fenced(self, error: BaseException) -> bool:
-        """Whether a later session with the same transactional id may be the reason of an error."""
+        """Return whether a later session with the same transactional id may be the cause of an error."""
         import confluent_kafka
 
         code = error.args[0].name() if isinstance(error, confluent_kafka.KafkaException) else self._code
         return code in FENCED
 
     def raise_from(self, error: BaseException) -> None:
-        """Raise RecordRefused if a record's refusal may be the reason of an error."""
+        """Raise RecordRefused if a record's refusal may be the cause of an error."""
         if self._reason is not None and isinstance(error, Exception) and not isinstance(error, RecordRefused):
             raise RecordRefused(f"a record was refused: {self._reason}") from error

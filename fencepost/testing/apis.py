@@ -95,11 +95,11 @@ _COORDINATED: Final = {
     ApiKey.SHARE_FETCH: SHARE_GROUP_STATE_TOPIC,
     ApiKey.SHARE_ACKNOWLEDGE: SHARE_GROUP_STATE_TOPIC,
 }
-"""The internal topic of what a coordinator appends for a request; that of committed offsets for all others."""
+"""The internal topic of a coordinator's records for a request; that of committed offsets for all other APIs."""
 
 
 def is_written(key: int, named: Iterable[tuple[str, int | None]], topic: str, partition: int) -> bool:
-    """Whether what a request asks for is written to a partition. named: the partitions that the request names."""
+    """Return whether a request writes to a partition. named: the partitions that the request names."""
     if key == ApiKey.PRODUCE:
         return (topic, partition) in named
     return topic == _COORDINATED.get(ApiKey(key), CONSUMER_OFFSETS_TOPIC)

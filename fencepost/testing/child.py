@@ -41,11 +41,11 @@ class _Child(Inside):
         self.watch.faults.place(order, number).fired = state.fired
 
     def requests(self) -> list[SeenRequest]:
-        # What is decoded may refer to memory of this process.
+        # Decoded requests may refer to memory of this process.
         return [replace(seen, decoded=None) for seen in super().requests()]
 
     def _crash(self) -> None:
-        """Tell the test what has fired, and die."""
+        """Report the fired faults to the test, and die."""
         seen = self.requests()
         for fault in self.watch.faults:
             self._connection.send(("fired", (fault.number, FaultState(fault.fired, 0), seen)))

@@ -24,7 +24,7 @@ MOST_ROUNDS = 100_000
 class TurnableLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock can be turned forward.
 
-    offset_s: how far it was turned so far.
+    offset_s: time by which it was turned so far.
     """
 
     offset_s = 0.0
@@ -56,7 +56,7 @@ class TurnableLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         future = super().run_in_executor(executor, func, *args)
-        if executor is not None:  # a broker's own; the default one may hold whatever a test waits for
+        if executor is not None:  # a broker's own; the default one may run calls of the test, too
             self._threads_at_work += 1
             future.add_done_callback(self._thread_ended)
         return future
@@ -73,12 +73,12 @@ class TurnableLoop(asyncio.SelectorEventLoop):
         self._threads_at_work -= 1
 
     async def turn(self, seconds: float) -> None:
-        """Let time pass, and return when all that became due in it is done.
+        """Let time pass, and return when all timers that became due in it have run.
 
-        Time moves from timer to timer, in steps of at least a fiftieth of what is left: what is due within one step
-        runs in its order, at the end of that step.
+        Time moves from timer to timer, in steps of at least a fiftieth of the rest: timers that are due within one step
+        run in their order, at the end of that step.
         """
-        # Only timers end a step, not what is ready: time passes even if some client never rests.
+        # Only timers end a step, not ready callbacks: time passes even if some client never rests.
         end_s = self.time() + seconds
         await self.settle()
         while (left_s := end_s - (now_s := self.time())) > 0:
@@ -99,7 +99,7 @@ class TurnableLoop(asyncio.SelectorEventLoop):
                 quiet_rounds = 0
             else:
                 quiet_rounds += 1
-                if quiet_rounds > 1:  # in the first, the selector may have seen what clients sent
+                if quiet_rounds > 1:  # in the first, the selector may have seen requests of clients
                     return
 
     def _next_timer_s(self) -> float | None:
@@ -117,7 +117,7 @@ class TurnableClock:
     """The wall clock of a broker on a `TurnableLoop`: the machine's, plus how far the loop was turned since the
     clock was made.
 
-    ahead_s: how far it is ahead of the machine's from its beginning, as an earlier one was turned.
+    ahead_s: time by which it is ahead of the machine's clock from its beginning, as an earlier one was turned.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ahead_s: float = 0.0) -> None:

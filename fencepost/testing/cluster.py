@@ -151,7 +151,7 @@ class Cluster:
             time.sleep(RETRY_PAUSE_S)
 
     def read(self, where: Partition, leader: Address, start: int, *, committed: bool) -> Iterator[Record]:
-        """Yield the records from an offset to what is the end now; aborted ones only if not `committed`."""
+        """Yield the records from an offset to the end at the time of the call; aborted ones only if not `committed`."""
         end = self.offset(where, leader, LATEST, committed=committed)
         position = max(start, self.offset(where, leader, EARLIEST, committed=False))
         aborted: dict[int, int] = {}  # first offset of each aborted transaction, by producer id

@@ -1,4 +1,4 @@
-"""The other side of a test's helpers: what runs on the broker's own event loop, and how a test's thread calls it."""
+"""The other side of a test's helpers: commands on the broker's own event loop, and their calls from a test's thread."""
 
 from __future__ import annotations
 

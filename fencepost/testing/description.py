@@ -1,4 +1,4 @@
-"""The broker's view in words, for the message of a failed test: who holds what, and which requests came last."""
+"""The broker's view in words, for the message of a failed test: clients, what each holds, the latest requests."""
 
 from __future__ import annotations
 

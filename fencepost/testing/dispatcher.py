@@ -42,12 +42,12 @@ Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply
 
 
 class Watch:
-    """What a broker under test keeps about its requests. It outlives the broker's restarts.
+    """Faults and log of the requests to a broker under test. It outlives the broker's restarts.
 
     crash:       ends the broker at once, as kill -9 does; called in the step in which a fault fires.
-    has_crashed: whether a fault has; no request is answered then.
+    has_crashed: whether a fault has crashed the broker; no request is answered then.
     is_stopping: whether the broker is being stopped.
-    disk:        of the broker that runs.
+    disk:        the running broker's disk.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class WatchedDispatcher:
     def _pass_on(
         self, done: asyncio.Future[ReplyFrame], replied: asyncio.Future[ReplyFrame], seen: SeenRequest
     ) -> None:
-        """Give the reply of a handler that has ended, or what a fault makes of it."""
+        """Give the reply of a handler that has ended, after the faults of its request."""
         if replied.done() or self._watch.has_crashed:
             return
         if done.cancelled():
@@ -198,7 +198,7 @@ class WatchedDispatcher:
             _resolve(replied, reply, None)
 
     def _at_reply(self, seen: SeenRequest, reply: ReplyFrame) -> ReplyFrame | asyncio.Future[ReplyFrame]:
-        """Return a reply that is ready, or what a fault makes of it. Raises CloseConnection."""
+        """Return a reply that is ready, after the faults of its request. Raises CloseConnection."""
         if self._is_to_be_lost(seen):
             self._crash_without_unsynced()  # nothing that it has appended was to be synced
             raise CloseConnection("the broker has crashed")
@@ -231,7 +231,7 @@ class WatchedDispatcher:
         if reply is not None and sum(map(len, reply)) <= LARGEST_KEPT_REPLY_BYTES:
             seen.answer = _whole(reply)[LENGTH_BYTES:]
 
-    # What faults do
+    # Effects of faults
 
     def _end_connection(self, fault: PlacedFault) -> None:
         """Raises CloseConnection; the broker may crash first."""
@@ -241,7 +241,7 @@ class WatchedDispatcher:
         raise CloseConnection(f"a fault of the test: {fault.order}")
 
     def _cut_off_from_disk(self, seen: SeenRequest, fault: PlacedFault) -> None:
-        """Crash at the first sync of what a request has appended, or at its reply, and lose all that is not synced."""
+        """Crash at the first sync of a request's records, or at its reply, and lose all data that is not synced."""
         disk = self._watch.disk
         assert disk is not None, "the broker runs"
 

@@ -1,4 +1,4 @@
-"""Errors that tell the author of a test, in one sentence each, what is wrong and what to do."""
+"""Errors for the author of a test: each is one sentence with the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from difflib import get_close_matches
 
 
 class MisuseError(Exception):
-    """A test asked for what cannot be: the message has the remedy."""
+    """A test made an impossible request of a helper: the message has the remedy."""
 
 
 class FaultNeverFiredError(AssertionError):
-    """A fault was set and no request met it, so the test has not shown what it claims to show."""
+    """A fault was set and no request met it, so the test has not proved its claim."""
 
 
 class WaitedInVainError(AssertionError):
-    """What a test waited for did not come in time; the message has the broker's view."""
+    """A test's condition did not become true in time; the message has the broker's view."""
 
 
 class RefusedError(Exception):
@@ -27,7 +27,7 @@ class RefusedError(Exception):
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """A clause for a name that does not exist: the one that was probably meant, else what there is."""
+    """Return a clause for a name that does not exist: the one that was probably meant, else the existing ones."""
     names = sorted(known)
     close = get_close_matches(name, names, 1)
     if close:

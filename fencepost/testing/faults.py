@@ -1,6 +1,6 @@
-"""Faults: which requests they concern, what happens to these, and how often it did.
+"""Faults: their requests, their effects, and how often they have fired.
 
-`FaultOrder` is what a test asks for, and `Faults` keeps the orders where requests pass. Pure: no event loop, no broker.
+`FaultOrder` is a test's order, and `Faults` keeps the orders where requests pass. Pure: no event loop, no broker.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Moment = Literal["request", "reply"]
 """`request`: at its arrival, before anything is done. `reply`: when all is done and durable, before it leaves."""
 
 AtSync = Literal["sync"]
-"""The moment of crashes alone: what the request asks for is appended and about to become durable."""
+"""The moment of crashes alone: the request's records are appended and about to become durable."""
 
 
 class Which(TypedDict, total=False):
     """The requests of a fault. client_id, group: may have `*` and `?`, as file names in a shell. None: any.
 
-    after: how many pass first. optional: whether the test may end without the fault having fired.
+    after: number of requests that pass first. optional: whether the test may end without the fault having fired.
     """
 
     topic: str | None
@@ -40,7 +40,7 @@ class Which(TypedDict, total=False):
 class Timed(Which, total=False):
     """As `Which`, of a fault that may meet several requests, before or after they are done.
 
-    count: the number of requests; None for all. on: `request` does nothing of what is asked, `reply` does it first.
+    count: the number of requests; None for all. on: `request` if the requests are not carried out, `reply` if they are.
     """
 
     count: int | None
@@ -48,7 +48,7 @@ class Timed(Which, total=False):
 
 
 class FaultKind(StrEnum):
-    """What happens to a request."""
+    """A fault's effect on a request."""
 
     FAIL = "fail"
     DELAY = "delay"
@@ -59,10 +59,10 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultOrder:
-    """Which requests a fault concerns, and what happens to them. None: any.
+    """The requests that a fault concerns, and its effect on them. None: any.
 
-    client_id, group: may have `*` and `?`, as file names in a shell. count: how many requests it concerns; None for
-    all. after: how many of them pass first.
+    client_id, group: may have `*` and `?`, as file names in a shell. count: number of requests that it
+    concerns; None for all. after: number of them that pass first.
     """
 
     kind: FaultKind
@@ -115,10 +115,10 @@ class FaultOrder:
 
 @dataclass(slots=True)
 class PlacedFault:
-    """An order with what came of it.
+    """An order with its effect so far.
 
-    fired:    how many requests it has met. passed: those that it has let pass first.
-    releases: lets the requests go that it holds, in their order.
+    fired:    number of requests that it has met. passed: number of those that it has let pass first.
+    releases: callbacks that release its held requests, in their order.
     """
 
     number: int
@@ -170,7 +170,7 @@ class Faults:
         return fault
 
     def remove(self, number: int) -> None:
-        """End a fault, and let go what it holds."""
+        """End a fault, and release its held requests."""
         fault = self._placed[number]
         fault.is_removed = True
         fault.release()

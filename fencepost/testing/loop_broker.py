@@ -71,7 +71,7 @@ class AsyncBroker:
     The methods are those of `Broker`. Those that speak to the broker or wait are coroutines; faults are set and asked
     about at once. `advance` turns the clock of the loop, and with it that of all code on it.
 
-    settings: as for `Broker`.
+    settings: those of `Broker`.
     """
 
     def __init__(self, *, settings: Mapping[str, object] | None = None) -> None:

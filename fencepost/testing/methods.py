@@ -45,7 +45,7 @@ class Fault:
         return self._fired
 
     def count_as_fired(self, count: int) -> None:
-        """Note what a fault has done at once, and end it."""
+        """Record the requests that a fault has met at once, and end it."""
         self._fired = count
         self.remove()
 
@@ -61,7 +61,7 @@ class Fault:
         return released
 
     def remove(self) -> None:
-        """End the fault, and let go what it holds."""
+        """End the fault, and release its held requests."""
         self._broker.run_command("remove", self._number)
 
     def wait_until_fired(self, count: int = 1, *, timeout: float = WAIT_S) -> None:
@@ -98,7 +98,7 @@ class Fault:
 
 
 class BrokerMethods(ABC):
-    """What a test says to a broker, and asks it. Not for brokers that many threads use: calls wait for each other.
+    """Methods with which a test controls and queries a broker. Calls from several threads wait for each other.
 
     keeps_requests: whether the broker can show what clients have sent.
     """
@@ -111,7 +111,7 @@ class BrokerMethods(ABC):
         self._lock = threading.RLock()
         self.faults: list[Fault] = []  # all that were set, in their order
 
-    # What a kind of broker has to give
+    # Methods that each kind of broker has to define
 
     @property
     @abstractmethod
@@ -420,8 +420,8 @@ class BrokerMethods(ABC):
     # The broker's view
 
     def describe(self, *, requests: int = 15) -> str:
-        """The broker's view, for people: topics, transactions, who holds what, groups, faults, and the latest
-        requests.
+        """Describe the broker's view for people: topics, transactions and their holders, groups, faults, and the
+        latest requests.
         """
         from fencepost.testing.description import describe
 
@@ -472,7 +472,7 @@ def _check_requests_have(chosen: Mapping[str, object], key: int | None, named: s
 
 
 def _existing(name: str, find: Callable[[str], Any], names: Callable[[], Iterable[str]], missing: str) -> Any:
-    """Find what has a name. Raises MisuseError, with the name that was probably meant, if there is nothing.
+    """Find an object by name. Raises MisuseError, with the name that was probably meant, if it does not exist.
 
     missing: the sentence for that, with the remedy.
     """

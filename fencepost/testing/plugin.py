@@ -143,7 +143,7 @@ else:
 
 @pytest.fixture
 def async_fencepost(request: pytest.FixtureRequest) -> AsyncBroker:
-    """A broker on the event loop of the test, whatever the scope of that is."""
+    """A broker on the event loop of the test, for every scope of that loop."""
     if not LOOP_SCOPES:
         pytest.fail("async_fencepost needs pytest-asyncio: install it, or use the fixture fencepost", pytrace=False)
     if _is_taken_by_a_plain_function(request.node):

@@ -75,7 +75,7 @@ class ProcessBroker(BrokerMethods):
         return self._temporary.name
 
     def start(self) -> Self:
-        """Start the process; when this returns, clients are served. Raises RuntimeError with what the process wrote."""
+        """Start the process; when this returns, clients are served. Raises RuntimeError with the process's output."""
         if self.is_running:
             raise RuntimeError("the broker runs already; `restart` stops it first")
         self._end_process()
@@ -229,7 +229,7 @@ class ProcessBroker(BrokerMethods):
         return value
 
     def _receive(self, timeout_s: float) -> tuple[str, Any]:
-        """The next answer of the process; `ended` if there is none. Notes what it tells of itself."""
+        """Return the process's next answer; `ended` if there is none. Records its reports of fired faults."""
         assert self._connection is not None
         while True:
             try:
@@ -245,7 +245,7 @@ class ProcessBroker(BrokerMethods):
             self._seen = seen
 
     def _drain(self) -> None:
-        """Note what a process has told before its end."""
+        """Record a process's reports from before its end."""
         if self._connection is not None:
             while self._receive(0)[0] != "ended":
                 pass

@@ -17,7 +17,7 @@ def _raise(reason: str) -> NoReturn:
 class RemoteBroker(BrokerMethods):
     """The cluster at an address. At its end, the topics that it created and the groups that it named are deleted.
 
-    refuse: called, with a sentence, for what only a broker of ours can do; must raise.
+    refuse: function that must raise; it gets a sentence on an operation that only a broker of ours supports.
     """
 
     keeps_requests = False
@@ -53,7 +53,7 @@ class RemoteBroker(BrokerMethods):
         self._refuse_command("restart")
 
     def close(self) -> None:
-        """Delete what the test has made."""
+        """Delete the test's topics and groups."""
         try:
             if self._created:
                 self._wire().delete_topics(self._created)

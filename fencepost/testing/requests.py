@@ -1,4 +1,4 @@
-"""The requests that a broker under test has got: what a test may ask about them, and the log that keeps them."""
+"""The requests to a broker under test: their properties for tests, and the log that keeps them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SeenRequest:
     """A request that the broker has got.
 
     at_ms:     the broker's wall time at its arrival, in milliseconds since 1970.
-    outcome:   `answered`, `waits` for its reply, or what a fault did to it.
+    outcome:   `answered`, `waits` for its reply, or the effect of a fault on it.
     fields:    the request, decoded: `fields.transactional_id`.
     reply:     the reply, decoded; None for large ones, and before it is made.
     """
@@ -173,7 +173,7 @@ class RequestLog:
 
 
 def _first_error(message: Any) -> int | None:
-    """The first error code in a reply or in what it holds."""
+    """Return the first error code in a reply or in its parts; None without any."""
     pending = [message]
     while pending:
         one = pending.pop(0)

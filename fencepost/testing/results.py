@@ -1,4 +1,4 @@
-"""What the helpers of a test return: records, transactions and groups, as plain values."""
+"""Results of the helpers of a test: records, transactions and groups, as plain values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Transaction:
 
     state:      `Empty`, `Ongoing`, `PrepareCommit`, `PrepareAbort`, `CompleteCommit` or `CompleteAbort`.
     partitions: those that are part of the transaction, while one is open.
-    start_ms:   when the open transaction began, in milliseconds since 1970; None if none is open.
+    start_ms:   begin of the open transaction, in milliseconds since 1970; None if none is open.
     """
 
     transactional_id: str

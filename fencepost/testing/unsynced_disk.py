@@ -1,6 +1,6 @@
 """The disk of a broker for tests: files of the machine that are never synced.
 
-A sync only notes what it would have made durable, so a crash can take the rest away, as a loss of power does.
+A sync only records the size that it would have made durable, so a crash can drop the rest, as a loss of power does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fencepost.broker.storage.local_disk import LocalDisk, LocalFile
 
 
 class UnsyncedFile(LocalFile):
-    """A file with the size that syncs have reached. What was there when the file was opened counts as durable."""
+    """A file with the size that syncs have reached. Its content at opening counts as durable."""
 
     __slots__ = ("__weakref__", "durable_bytes")
 
@@ -46,7 +46,7 @@ class UnsyncedDisk(LocalDisk):
         self._files: WeakSet[UnsyncedFile] = WeakSet()
 
     def lose_unsynced(self) -> None:
-        """End the disk, as `crash` does, and take away what no sync has reached."""
+        """End the disk, as `crash` does, and drop all data that no sync has reached."""
         self.crash()
         for file in self._files:
             if file.has_unsynced and os.path.exists(file.path):

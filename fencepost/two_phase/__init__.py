@@ -2,7 +2,7 @@
 
 A transaction is prepared when its records are flushed and its token is known. The token goes into the application's
 own database transaction, and a process that finds it there can end the records' transaction. Works with every Kafka;
-docs/two-phase.md says what each guarantee rests on. Imports no broker.
+docs/two-phase.md has the basis of each guarantee. Imports no broker.
 """
 
 from fencepost.two_phase.commit import (

@@ -1,4 +1,4 @@
-"""A KafkaAdminClient of kafka-python that says why it cannot connect, and does not repeat what can never work."""
+"""A KafkaAdminClient of kafka-python that reports why it cannot connect, and retries no permanent error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from fencepost.two_phase.tokens import Refused
 
 Receive = Callable[[], tuple[bytes, Exception | None]]
-"""Receive what there is from a socket of kafka-python: data, and why the connection ended, if it has."""
+"""Receive available data from a socket of kafka-python, and the cause of the connection's end, if it has ended."""
 
 LEAST_BOOTSTRAP_S = 0.2
 
 # Kafka's error codes.
 NO_SASL_MECHANISM, NO_LOGIN = 33, 58
 
-# What OpenSSL calls a handshake that the other side will never accept, and what to do about it.
+# OpenSSL's names of a handshake that the other side will never accept, each with the remedy.
 TLS_REFUSALS = {
     "CERTIFICATE_VERIFY_FAILED": "the broker's certificate is not trusted: check ssl_cafile",
     "ALERT_CERTIFICATE_REQUIRED": "the broker wants a certificate of this client: give ssl_certfile and ssl_keyfile",
@@ -29,8 +29,8 @@ TLS_REFUSALS = {
 def connected_admin(options: dict[str, Any], reason_timeout_ms: int) -> Any:
     """Connect a KafkaAdminClient. If it finds no broker, its thread and its sockets are closed, too.
 
-    Raises Refused, and KafkaError with the reason why the last broker could not be reached. The client itself tries
-    again in silence what can never work, and brokers answer an address that fails more and more slowly.
+    Raises Refused, and KafkaError with the reason why the last broker could not be reached. The client itself
+    retries permanent errors in silence, and brokers answer an address that fails more and more slowly.
     """
     from kafka.admin import KafkaAdminClient
     from kafka.errors import KafkaConnectionError, KafkaTimeoutError
@@ -131,5 +131,5 @@ def _raise_if_refused(reason: Exception, options: dict[str, Any]) -> None:
 
 
 def own_words(reason: Exception) -> str:
-    """What an exception of kafka-python says, without the names that it repeats."""
+    """Return the message of an exception of kafka-python, without the names that it repeats."""
     return re.sub(r"^(\[Error -?\d+\] )?(\w+Error: )+", "", str(reason))

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def init_by_client(producer: Any, timeout_s: float) -> None:
-    """Call init_transactions. Raises what the client raises."""
+    """Call init_transactions. Raises the client's errors."""
     if hasattr(producer, "fencepost_statistics"):
         producer.init_transactions(timeout_s)
     else:
@@ -17,7 +17,7 @@ def init_by_client(producer: Any, timeout_s: float) -> None:
 
 
 def commit_by_client(producer: Any, timeout_s: float) -> None:
-    """Commit. Raises what the client raises, and TimeoutError; the transaction may be committed all the same."""
+    """Commit. Raises the client's errors, and TimeoutError; the transaction may be committed all the same."""
     _end(producer, timeout_s, commit=True)
 
 

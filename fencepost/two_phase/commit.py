@@ -1,6 +1,6 @@
 """One commit over a database and a log: `start_session` once, then `transaction` for each commit.
 
-The database decides: once it has committed, with the token among its changes, the records will be committed, whatever
+The database decides: once it has committed, with the token among its changes, the records will be committed, even after
 crashes. Before, they will be aborted.
 """
 
@@ -51,16 +51,16 @@ FENCED_OF_LIBRDKAFKA = -144
 def start_session(
     producer: Any, coordinator: Coordinator, log: PreparedLog, connection: Any, *, timeout_s: float = 60
 ) -> int:
-    """Begin the session of a producer: `recover`, and then `init_transactions`, which aborts what is left open.
+    """Begin the session of a producer: `recover`, and then `init_transactions`, which aborts an open transaction.
 
-    producer: of `confluent_producer`, or a kafka.KafkaProducer; not yet initialised.
+    producer: one from `confluent_producer`, or a kafka.KafkaProducer; not yet initialised.
     It asks the coordinator first: a client that the brokers refuse must not fence the session that runs. Then, while it
-    initialises, the database holds the id's row: a session that is late, and was replaced meanwhile, must not, since
-    that would abort what its successor has committed. The database may end that hold, if it restarts or loses the
-    connection: so it aborts by its pair what is open, which is never that of a successor, looks at the hold before and
-    after each step, and has a Fencepost refuse what an InitProducerId without that pair would abort. Returns the
-    session's generation, for `transaction`. If it raises, nothing is lost: repeat it with another producer. Raises as
-    `recover`, Fenced, and what the client raises.
+    initialises, the database holds the id's row: a late session that was replaced must not initialise, since that
+    would abort a transaction that its successor has committed in the database. The database may end that hold, if it
+    restarts or loses the connection: so this aborts the open transaction by its pair, which is never that of a
+    successor, checks the hold before and after each step, and has a Fencepost refuse any InitProducerId without that
+    pair that would abort a transaction. Returns the session's generation, for `transaction`. If it raises, nothing is
+    lost: repeat it with another producer. Raises as `recover`, Fenced, and the client's errors.
     """
     transactional_id = _transactional_id(producer)
     coordinator.describe(transactional_id, timeout_s=timeout_s)
@@ -121,12 +121,12 @@ async def start_session_async(
 
 
 def recover(coordinator: Coordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
-    """Fence the earlier sessions of an id in the database, and commit what they have left prepared there.
+    """Fence the earlier sessions of an id in the database, and commit their transaction that is prepared there.
 
-    The first half of `start_session`. The second, the producer's `init_transactions`, aborts what is left: a
+    The first half of `start_session`. The second, the producer's `init_transactions`, aborts any other one: a
     transaction without a token was not committed in the database. Returns the session's generation, for
     `transaction`. If it raises, nothing is lost: repeat it.
-    connection: of the log's database, without a transaction in progress.
+    connection: one to the log's database, without a transaction in progress.
     Raises MisuseError, and HeuristicOutcome, Superseded, Refused and TimeoutError as `Coordinator.complete`.
     """
     generation, token = _claim(log, connection, transactional_id)
@@ -146,14 +146,14 @@ def transaction(
     generation: int,
     timeout_s: float = 30,
 ) -> Iterator[None]:
-    """Commit what the block writes to a producer and to a database connection, both or neither.
+    """Commit the block's writes to a producer and to a database connection, both or neither.
 
-    producer: of `confluent_producer`, or a kafka.KafkaProducer; after `start_session`.
-    connection: of the log's database, without a transaction in progress; the block must not end the one that it gets.
-    timeout_s: for each wait for the broker.
+    producer: one from `confluent_producer`, or a kafka.KafkaProducer; after `start_session`.
+    connection: one to the log's database, without a transaction in progress; the block must not end its transaction.
+    timeout_s: limit of each wait for the broker.
     An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises
-    MisuseError for what it cannot work with, Fenced if a later session has taken over, InDoubtError if the database
-    did not say whether it has committed, NeedsRecovery if it has, and the producer cannot go on.
+    MisuseError for unsuitable arguments, Fenced if a later session has taken over, InDoubtError if the database
+    did not say whether it has committed, NeedsRecovery if it has, and the producer cannot continue.
     """
     transactional_id = _transactional_id(producer)
     _begin(log, connection, generation, transactional_id)
@@ -273,9 +273,9 @@ def _claim(log: PreparedLog, connection: Any, transactional_id: str) -> tuple[in
 
 
 def _hold_again(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
-    """Check that the database has not ended the hold, and that nobody has claimed the id meanwhile.
+    """Check that the database has not ended the hold, and that nobody has claimed the id since.
 
-    Raises Fenced, and what the driver raises for a connection that is lost.
+    Raises Fenced, and the driver's error if the connection is lost.
     """
     connection.rollback()
     log.hold(connection, generation, transactional_id)
@@ -320,7 +320,7 @@ def _is_rolled_back(log: PreparedLog, connection: Any, generation: int, transact
     try:
         connection.rollback()
         log.begin(connection, generation, transactional_id)
-    except Exception:  # noqa: BLE001  # whatever the driver raises, it is no answer
+    except Exception:  # noqa: BLE001  # no error of the driver is an answer
         return False
     finally:
         _roll_back(connection)
@@ -409,7 +409,7 @@ def _left_to_recovery(token: Token, reason: Exception) -> NeedsRecovery:
 def _replaced_or_ended(
     log: PreparedLog, connection: Any, generation: int, token: Token, reason: Superseded
 ) -> NeedsRecovery | Superseded:
-    """What to raise for a transaction that the database has committed, and that its coordinator has no more."""
+    """Return the error for a transaction that the database has committed, and that its coordinator has no more."""
     try:
         log.begin(connection, generation, token.transactional_id)
     except Fenced:

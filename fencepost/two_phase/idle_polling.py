@@ -1,6 +1,6 @@
 """Background polling of confluent-kafka producers between their transactions.
 
-librdkafka queues its statistics until the application polls. A service that waits for work for an hour polls nothing in
+librdkafka queues its statistics until the application polls. A service that waits an hour for work does not poll during
 that hour: without this thread the queue would grow by a gigabyte.
 """
 

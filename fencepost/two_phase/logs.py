@@ -1,7 +1,7 @@
 """Logs of prepared transactions: one row per transactional id, in the database that the application commits to.
 
 The row's generation fences: a session that has claimed the id makes every earlier session's `record` fail, so a slow
-predecessor cannot commit to the database what its successor has decided to abort.
+predecessor cannot commit a transaction to the database that its successor has decided to abort.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
 class PreparedLog(Protocol):
-    """What a two-phase commit needs of a database. Nothing here commits: the caller does.
+    """A database's part of a two-phase commit. Nothing here commits: the caller does.
 
-    Every method raises MisuseError for a connection or a table that cannot be used, and says what to do.
+    Every method raises MisuseError for a connection or a table that cannot be used, with the remedy.
     """
 
     def claim(self, connection: Any, transactional_id: str) -> tuple[int, Token | None]:
@@ -63,9 +63,9 @@ class PreparedLog(Protocol):
 class _SqlLog(ABC):
     """The statements, for a DB-API connection.
 
-    placeholder: of the driver's parameters. locking: what makes a SELECT lock its rows, for a database that needs it.
-    made_durable: a value that each statement that writes returns too, and that makes the commit of its transaction
-    durable, whatever the database's default is.
+    placeholder: the driver's mark of a parameter. locking: suffix that makes a SELECT lock its rows, if the database
+    needs one. made_durable: a value that each statement that writes returns too, and that makes the commit of its
+    transaction durable even if the database's default is not.
     """
 
     placeholder: str
@@ -154,7 +154,7 @@ class _SqlLog(ABC):
             self._refuse(row, generation, transactional_id, token)
 
     def _refuse(self, row: Any, generation: int, transactional_id: str, token: Token | None) -> NoReturn:
-        """Say why a session may not go on. row: what the table has of its id, or None."""
+        """Raise the error why a session may not continue. row: the table's row of its id, or None."""
         if row is None:
             raise MisuseError(
                 f"{transactional_id} was never claimed in this database: call recover first, with the same log", token

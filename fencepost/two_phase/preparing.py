@@ -31,7 +31,7 @@ _Producer: Any = object
 
 
 class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no types
-    """What a two-phase commit adds to a confluent_kafka.Producer; `confluent_producer` puts it in front of one."""
+    """A two-phase commit's additions to a confluent_kafka.Producer; `confluent_producer` puts them in front of one."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         transactional_id = config.get("transactional.id")
@@ -62,7 +62,7 @@ class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no type
         self._seen.statistics = statistics
 
     def poll_if_idle(self) -> None:
-        """Serve what librdkafka has queued, if no transaction is open and nobody else polls."""
+        """Serve librdkafka's queue, if no transaction is open and nobody else polls."""
         if self.fencepost_polling.acquire(blocking=False):
             try:
                 if self.fencepost_is_idle:
@@ -123,7 +123,7 @@ def confluent_producer(config: Mapping[str, Any]) -> Any:
 def prepare(producer: Any, *, timeout_s: float = 30) -> Token:
     """Flush the open transaction of a producer and return its token. Write nothing more to it after that.
 
-    producer: of `confluent_producer`, or a kafka.KafkaProducer; for aiokafka there is `prepare_async`.
+    producer: one from `confluent_producer`, or a kafka.KafkaProducer; use `prepare_async` for aiokafka.
     Raises NotPrepared if a record was refused, or is not acknowledged in time; TypeError for another producer.
     """
     if hasattr(producer, "fencepost_statistics"):

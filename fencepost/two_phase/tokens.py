@@ -1,4 +1,4 @@
-"""Tokens of prepared transactions, and what can be said of their outcome. Pure."""
+"""Tokens of prepared transactions, and their outcomes. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Token(NamedTuple):
 
 
 class Outcome(Enum):
-    """What a coordinator says of a token's transaction."""
+    """State of a token's transaction at its coordinator."""
 
     PREPARED = "prepared"  # open
     COMMITTED = "committed"
@@ -49,8 +49,8 @@ class Outcome(Enum):
 class InDoubt(NamedTuple):
     """An open transaction.
 
-    partitions: as `topic-number`. age_ms: since it began. is_two_phase: whether time never ends it.
-    start_ms: when it began, by its coordinator's clock, since 1970.
+    partitions: names like `topic-number`. age_ms: time since it began. is_two_phase: whether it never times out.
+    start_ms: time of its begin, by its coordinator's clock, in ms since 1970.
     """
 
     token: Token
@@ -68,7 +68,7 @@ class TwoPhaseError(Exception):
         self.token = token
 
 
-class NotPrepared(TwoPhaseError):  # noqa: N818  # what a caller meets and deals with
+class NotPrepared(TwoPhaseError):  # noqa: N818  # callers handle it
     """Records were refused, or are not acknowledged yet: the transaction can only be aborted."""
 
 
@@ -97,4 +97,4 @@ class NeedsRecovery(TwoPhaseError):  # noqa: N818  # as above
 
 
 class MisuseError(TwoPhaseError, ValueError):
-    """The connection, the table or the order of calls is not as this package needs it: the message says what to do."""
+    """The connection, the table or the order of calls is not as this package needs it: the message has the remedy."""

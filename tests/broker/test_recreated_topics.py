@@ -190,7 +190,7 @@ PLACES: Final = (
     Place(
         "checkpoints of the log directory",
         "none: entries are removed before the name is used again",
-        "tests.broker.log.directory.test_log_directory",
+        "tests.broker.log.directory.test_directory_checkpoints",
         "test_the_next_partition_of_a_deleted_ones_name_is_not_judged_by_its_checkpoints",
     ),
     Place(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from fencepost.cli.acls import acls
+from fencepost.cli.commands import fencepost
 
 NOBODY = ("--bootstrap", "127.0.0.1:1")
 ALICE = ("--allow-principal", "User:alice")
@@ -22,6 +22,6 @@ ALICE = ("--allow-principal", "User:alice")
     ],
 )
 def test_a_rule_that_says_too_little_is_refused(arguments: tuple[str, ...], expected: str) -> None:
-    result = CliRunner().invoke(acls, [*arguments, *NOBODY])
+    result = CliRunner().invoke(fencepost, ["acls", *arguments, *NOBODY])
     assert result.exit_code == 2
     assert expected in result.output

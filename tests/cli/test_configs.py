@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from fencepost.cli.configs import configs
+from fencepost.cli.commands import fencepost
 
 NOBODY = ("--bootstrap", "127.0.0.1:1")
 
@@ -23,6 +23,6 @@ NOBODY = ("--bootstrap", "127.0.0.1:1")
     ],
 )
 def test_wrong_words_are_refused_before_a_broker_is_asked(arguments: tuple[str, ...], expected: str) -> None:
-    result = CliRunner().invoke(configs, [*arguments, *NOBODY])
+    result = CliRunner().invoke(fencepost, ["configs", *arguments, *NOBODY])
     assert result.exit_code == 2
     assert expected in result.output

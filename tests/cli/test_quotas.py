@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from fencepost.cli.quotas import quotas
+from fencepost.cli.commands import fencepost
 
 NOBODY = ("--bootstrap", "127.0.0.1:1")
 RATE = ("--producer-byte-rate", "1024")
@@ -26,6 +26,6 @@ RATE = ("--producer-byte-rate", "1024")
     ],
 )
 def test_what_names_nobody_or_nothing_is_refused(arguments: tuple[str, ...], expected: str) -> None:
-    result = CliRunner().invoke(quotas, [*arguments, *NOBODY])
+    result = CliRunner().invoke(fencepost, ["quotas", *arguments, *NOBODY])
     assert result.exit_code == 2
     assert expected in result.output

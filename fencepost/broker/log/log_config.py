@@ -24,7 +24,7 @@ class LogConfig:
     delete_retention_ms: int = 86_400_000
     file_delete_delay_ms: int = 60_000
     flush_interval_messages: int = 1  # 1: every acknowledgement waits for the disk; larger: the page cache is enough
-    flush_ms: int = MAX_INT64  # where the page cache is enough: how long records wait for the disk at most
+    flush_ms: int = MAX_INT64  # if the page cache is enough: longest wait of records for the disk
     index_interval_bytes: int = 4096
     max_compaction_lag_ms: int = MAX_INT64
     max_message_bytes: int = 1_048_588

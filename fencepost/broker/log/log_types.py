@@ -19,7 +19,7 @@ class AppendOrigin(Enum):
 
 
 CLIENT: Final = AppendOrigin.CLIENT
-"""For what every append asks, as `NO_ERROR`."""
+"""A constant, as every append needs it, like `NO_ERROR`."""
 
 
 class Isolation(Enum):
@@ -43,7 +43,7 @@ class AppendResult(NamedTuple):
 
     base_offset, last_offset: inclusive; those of the original when `is_duplicate`; -1 when refused.
     log_append_time_ms:       -1 on CreateTime topics.
-    record_errors, message:   why, when `error` is INVALID_RECORD or INVALID_TIMESTAMP.
+    record_errors, message:   details if `error` is INVALID_RECORD or INVALID_TIMESTAMP.
     """
 
     error: ErrorCode
@@ -87,7 +87,7 @@ class LogRead:
 
     aborted_transactions: None unless READ_COMMITTED, or where nothing fits.
     error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
-    slice:                in place of `records`, for a lazy read that found much.
+    slice:                file range in place of `records`, for a lazy read that found much.
     is_cut_off:           whether something was found, and `max_bytes` cut off the next batch.
     """
 
@@ -136,7 +136,7 @@ class LastRecord(NamedTuple):
 
 
 class LogTraffic(NamedTuple):
-    """What went through a log since it was opened.
+    """The counts of a log's traffic since it was opened.
 
     appended_count: offsets that were given, as in Kafka's MessagesInPerSec: of records and markers.
     refused_count:  batches that were not appended; rejected_bytes: of those that were too large.

@@ -71,21 +71,21 @@ TO_HIGH_WATERMARK = -1
 class PartitionLog:
     """The log of one partition: its offsets, appends and reads. Made by `LogDirectory`.
 
-    config:             replaceable at any time; what it changes counts from the next call on.
+    config:             replaceable at any time; a change counts from the next call on.
     leader_epoch:       is written into every batch; may only rise.
-    log_start_offset:   of the first record that may be read.
-    log_end_offset:     that the next record will get.
-    high_watermark:     up to which the log is durable; its end where the page cache is enough.
-    last_stable_offset: up to which every transaction is decided; never above the high watermark.
-    offline_reason:     why the log was given up, after a failed write or because it could not be recovered; else None.
-    segment_opened_ms:  when the active segment was begun.
+    log_start_offset:   offset of the first record that may be read.
+    log_end_offset:     offset that the next record will get.
+    high_watermark:     end of the durable part of the log; the log's end where the page cache is enough.
+    last_stable_offset: offset below which every transaction is decided; never above the high watermark.
+    offline_reason:     cause, after a failed write or if the log could not be recovered; else None.
+    segment_opened_ms:  time at which the active segment was begun.
     deletable_end:      retention deletes no segment that reaches beyond it; None: all may be deleted.
     is_being_rewritten: whether the cleaner or a merge writes a segment that will replace others: one at a time.
     observer:           is notified of every marker, in the step that appends it.
     traffic:            counts since the log was opened, for metrics.
 
     Its parts know nothing of the log, or get it with each call: no cycle keeps a deleted log in memory.
-    durability:    what the next sync takes, the waiters for it, and the recovery point.
+    durability:    content of the next sync, the waiters for it, and the recovery point.
     reports:       the events that the log reports about itself.
     producer_work: snapshots, expiry and listings of producers.
     marks:         places from which a recovery may read on.
@@ -198,7 +198,7 @@ class PartitionLog:
     discard = log_durability.discard
 
     def begin_closing_to_move(self) -> None:
-        """From now on refuse appends, also of requests that have found the log before; what was appended is synced."""
+        """From now on refuse appends, also of requests that have found the log before; earlier appends are synced."""
         self.is_moving = True
         self.rules = None  # so that `append_rules` notices, which costs other appends nothing
 
@@ -230,7 +230,7 @@ class PartitionLog:
         transactional_id: str = "",
         in_this_step: bool = False,
     ) -> VerificationGuard | ErrorCode | None:
-        """What a transactional batch needs before it may be appended: a guard, to be verified with the coordinator.
+        """Return the guard that a transactional batch needs before its append, to be verified with the coordinator.
 
         in_this_step: whether the answer may be there at once. In transaction version 1 the guard is then
                       ANSWERED_AT_ONCE, unless one is pending already; without an answer, `keep_verification` is next.
@@ -269,7 +269,7 @@ class PartitionLog:
         self.producers.verifications.withdraw(producer_id, guard)
 
     def lead(self, leader_epoch: int) -> None:
-        """Lead the partition in a new epoch: what was verified in an earlier one is verified again."""
+        """Lead the partition in a new epoch: transactions verified in an earlier one are verified again."""
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
         self.producers.verifications.clear()
 
@@ -309,13 +309,13 @@ class PartitionLog:
     def fail_append(self, error: BaseException) -> StorageError:
         """Take the log offline after an append failed that had begun to write: log and memory may differ.
 
-        Returns what the append raises.
+        Returns the error that the append raises.
         """
         failure = UnexpectedFailureError("an append", error)
         APPEND.failed(error, concerns=self.topic_partition, on_failure=lambda _: self.give_up(failure))
         return failure
 
-    # Segments that come and go
+    # Segments that are added and removed
 
     def exchange(self, old: Segment, new: Segment) -> None:
         """Put a segment in place of its stand-in, or the other way round, and notify those that wait for its records.
@@ -363,7 +363,7 @@ class PartitionLog:
             self.watchers.notify()
 
     def sweep(self, now_ms: int, retention_interval_ms: int = 0) -> None:
-        """Roll and delete old segments, expire producers, write what may wait: see `LogRetention.sweep`."""
+        """Roll and delete old segments, expire producers, write deferred files: see `LogRetention.sweep`."""
         self._retention.sweep(self, now_ms, retention_interval_ms)
 
     def is_mark_due(self, now_ms: int) -> bool:
@@ -405,7 +405,7 @@ class PartitionLog:
         self.write_epochs()
         new = new_segment(self.files, base_offset, self.config.index_interval_bytes)
         try:
-            index_files = sealed.seal()  # its last step notes what the files are like: after that, nothing may fail
+            index_files = sealed.seal()  # its last step notes the state of the files: after that, nothing may fail
         except NoRoomError as error:
             for snapshot in snapshots:
                 snapshot.close()
@@ -429,7 +429,7 @@ class PartitionLog:
     # Closing
 
     def prepare_close(self) -> SlicedWork[bool]:
-        """Write what a clean start will need; nothing may be appended any more. Whether there is something to sync."""
+        """Write the files of a clean start; nothing may be appended any more. Return whether a sync is needed."""
         self.producer_work.cancel()  # the state that is written here is a newer one
         if self.is_offline or self.is_deleted:
             return False
@@ -455,7 +455,7 @@ class PartitionLog:
         return True
 
     def close(self) -> None:
-        """Close the files; what was not synced before stays in the page cache."""
+        """Close the files; unsynced bytes stay in the page cache."""
         self.producer_work.cancel()
         for segment in self.segments:
             segment.close()

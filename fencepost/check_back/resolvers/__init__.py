@@ -1,8 +1,7 @@
 """The sources that can be asked: a service over HTTP, a PostgreSQL database, or a record of a compacted topic.
 
-A resolver never guesses. COMMIT and ABORT are what a source has said in exactly the agreed form; UNKNOWN is what it
-has said in that form, too. Everything else is no answer and raises ResolverUnreachable, with one sentence that says
-what was wrong and what to do.
+A resolver never guesses. COMMIT, ABORT and UNKNOWN are answers of a source in exactly the agreed form. Everything else
+is no answer and raises ResolverUnreachable, with one sentence that has the error and the remedy.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from fencepost.check_back.settings import ResolverSettings
 def resolver_for(settings: ResolverSettings, records: RecordReader) -> Resolver:
     """Make the resolver of some settings; only the libraries of its type are imported.
 
-    records: for `record`. Raises ValueError, as `resolver_settings`, for options that only its type can check, and
-    for a library that is not installed.
+    records: reader for the type `record`. Raises ValueError, as `resolver_settings`, for options that only its type
+    can check, and for a library that is not installed.
     """
     if settings.type == "http":
         from fencepost.check_back.resolvers.http import HttpResolver

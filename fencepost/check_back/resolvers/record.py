@@ -1,6 +1,6 @@
 """A resolver that reads a decision from the cluster itself: the latest committed record under a key decides.
 
-The record is JSON with a list `tokens`: what is committed with it. Its writer prepares transactions, then commits one
+The record is JSON with a list `tokens` of committed transactions. Its writer prepares transactions, then commits one
 record that lists them, and prepares the next ones after that. So a transaction that began before the latest record
 was appended, and is not in its list, will be in none.
 """
@@ -39,7 +39,7 @@ class RecordResolver:
         tokens = self._tokens(latest.value, key)
         if str(question.token) in tokens:
             return Answer.COMMIT
-        # A producer's clock proves nothing about what came first.
+        # A producer's clock proves no order.
         is_later = latest.is_append_time and latest.timestamp_ms > question.started_ms + CLOCK_SKEW_MS
         return Answer.ABORT if is_later else Answer.UNKNOWN
 

@@ -53,7 +53,7 @@ REMEDIES: Final = {
     "57014": "did not carry out the statement in time; look whether it is overloaded, or raise timeout.ms",
     "53300": "has no connection left; raise its max_connections, or lower concurrency",
 }
-"""By SQLSTATE, what went wrong and what to do."""
+"""By SQLSTATE, the error and the remedy."""
 
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
@@ -152,7 +152,7 @@ class SqlResolver:
             self._statement("INSERT INTO {} (token, outcome) VALUES (%s, 'abort') ON CONFLICT (token) DO NOTHING"),
             (key,),
         )
-        # A statement of its own: it sees what another transaction has committed while the claim waited for it.
+        # A statement of its own: it sees the row that another transaction committed while the claim waited for it.
         cursor = await connection.execute(self._statement("SELECT token, outcome FROM {} WHERE token = %s"), (key,))
         rows = await cursor.fetchall()
         if not rows:
@@ -236,7 +236,7 @@ class SqlResolver:
         return dsn
 
     def _refused(self, error: psycopg.Error) -> str:
-        """What went wrong and what to do, by the error's SQLSTATE. The message itself may hold data."""
+        """Describe an error and its remedy, by SQLSTATE: the message itself may hold data."""
         remedy = REMEDIES.get(error.sqlstate or "")
         if remedy is None:
             name = type(error).__name__

@@ -1,4 +1,4 @@
-"""The application: routes, who may see what, and what every answer carries."""
+"""The application: routes, their access checks, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def wants_json(request: Request) -> bool:
 
 
 def error_page(error: Exception) -> Page:
-    """What is said of an error, with the status that belongs to it."""
+    """Return the page of an error, with its status."""
     match error:
         case NotFoundError():
             title, status, advice = "Not found", 404, ""

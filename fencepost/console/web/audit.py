@@ -1,4 +1,4 @@
-"""The audit log of the console: one line of JSON per change, who made it and what came of it."""
+"""The audit log of the console: one line of JSON per change, with its author and its result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Changes to the cluster: each is shown first, then confirmed by typing a name, carried out, and audited.
 
-A form posts what it wants to `/change/NAME`. The first time the answer is a page that says what will happen, with the
+A form posts its fields to `/change/NAME`. The first time the answer is a page that describes the effects, with the
 same fields hidden and one more to type the name into. With the right name the change is carried out.
 """
 
@@ -27,8 +27,8 @@ _WORD: Final = "confirm"
 class Change:
     """A change, ready to be carried out.
 
-    title: for the page, an imperative. subject: whose name has to be typed. effects: sentences on what will happen.
-    perform: does it and returns what to say afterwards. table: a dry run, as rows under `table_head`.
+    title: the page's title, an imperative. subject: name that has to be typed. effects: sentences on the effects.
+    perform: makes the change and returns a sentence on it. table: a dry run, as rows under `table_head`.
     asks_password: the page that confirms asks for one, twice; it comes in no other way.
     """
 

@@ -16,9 +16,9 @@ PAGE_NUMBER: Final = re.compile("[0-9]{1,9}")
 class Listing(Generic[Row]):
     """One page of rows.
 
-    parameters: of the address: `q` filters, `sort` is the name of an order, with `-` in front for the opposite one,
-                `page` counts from 1.
-    text_of: what the filter looks in. orders: by name, the key to sort by.
+    parameters: query of the address: `q` filters, `sort` is the name of an order, with `-` in front for the opposite
+                one, `page` counts from 1.
+    text_of: returns the text that the filter searches. orders: sort keys by name.
     """
 
     def __init__(

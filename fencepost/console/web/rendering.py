@@ -51,7 +51,7 @@ _TURNS_WRITING: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u206
 def _finished(value: Any) -> Any:
     """Any text of a page: characters that hide something, as their numbers. Lines and tabs stay.
 
-    What a template has marked as finished (Markup) stays as it is, such as the value of a hidden field.
+    Text that a template has marked as finished (Markup) stays as it is, such as the value of a hidden field.
     """
     if not isinstance(value, str) or isinstance(value, Markup) or (value.isascii() and value.isprintable()):
         return value

@@ -1,4 +1,4 @@
-"""One request for a page: its session, its cluster, and what a page function may return."""
+"""One request for a page: its session, its cluster, and the possible results of a page function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NotFoundError(Exception):
 
 
 class BadFormError(Exception):
-    """What a person entered cannot be used; the message says why and what to write."""
+    """A person's input cannot be used; the message has the reason and the right form."""
 
 
 @dataclass(frozen=True)

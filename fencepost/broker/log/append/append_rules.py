@@ -14,7 +14,7 @@ class AppendRules:
     """The rules of one config, for one partition.
 
     maximum_bytes, segment_bytes: bounds on a batch; `largest_batch_bytes` is the smaller one.
-    codec, level: of the compression of batches; without a codec they stay as the producer sent them.
+    codec, level: compression of batches; without a codec they stay as the producer sent them.
     compressed_at_once_bytes: the most decompressed bytes that are compressed in one step of the event loop.
     """
 

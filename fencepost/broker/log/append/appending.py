@@ -82,16 +82,16 @@ class AppendedLog(Syncable, Protocol):
         ...
 
     def flush_soon(self) -> None:
-        """Request a sync of what has been appended, though no reply waits for it."""
+        """Request a sync of the appended records, though no reply waits for it."""
         ...
 
     def fail_append(self, error: BaseException) -> StorageError:
-        """Take the log offline; return what the append raises."""
+        """Take the log offline; return the error that the append raises."""
         ...
 
 
 def append_rules(log: AppendedLog) -> AppendRules:
-    """What an append goes by; made anew when the config was replaced. Raises StorageError when offline."""
+    """Return the rules of an append; rebuilt after a change of the config. Raises StorageError when offline."""
     if log.offline_reason is not None:
         log.require_online()
     rules = log.rules
@@ -114,13 +114,13 @@ def append(
     """Append a client's record batch at the end of the log and give its records their offsets.
 
     batch:   exactly one v2 batch, as sent; offset and leader epoch are overwritten, the rest is written as it is.
-    header:  from `read_client_batch`, if it has been called.
-    guard:   from `begin_verification`, if the batch had to be verified. What is not appended stays pending; in place of
-             ANSWERED_AT_ONCE the caller then takes `keep_verification`, in this step.
+    header:  result of `read_client_batch`, if it has been called.
+    guard:   result of `begin_verification`, if the batch had to be verified. It stays pending if the batch is not
+             appended; in place of ANSWERED_AT_ONCE the caller then takes `keep_verification`, in this step.
     checked: the batch, if `LargeBatches.check` has checked it by `append_rules` as they were.
     Returns the offsets given; for a retry among the producer's last five batches, those given before. Durable only
-    after `flushed`. Refuses, as a value, what `prepare_client_batch` and `ProducerState.check_data_batch` refuse; at
-    most a new segment remains of it, if it did not fit into the last one.
+    after `flushed`. Refuses, as a value, as `prepare_client_batch` and `ProducerState.check_data_batch` do; at most
+    a new segment remains of a refused batch, if it did not fit into the last one.
     Raises NoRoomError if the disk is full: nothing remains. Raises StorageError if the write fails otherwise; the
     partition is then offline. Raises TooLargeForOneStepError, and has done nothing, if the check takes too long for
     this step, or the rules have changed since `checked`.
@@ -165,10 +165,10 @@ def append_run(
     """Append several batches of a client with one write, as `append` would one after the other, without a guard.
 
     run:    v2 batches of one size; where offset and leader epoch are in them, it is overwritten.
-    header: of the first one.
-    transactional_id: of transactional batches: the one under which their transaction was opened here.
-    As many from the first on are appended as need no closer look; None, and nothing is done, if there are none: they
-    are for `append`, which also reports what is wrong with one. Durable only after `flushed`.
+    header: header of the first one.
+    transactional_id: id under which the transaction of transactional batches was opened here.
+    As many from the first on are appended as need no closer check; None, and nothing is done, if there are none: they
+    are for `append`, which also reports the fault of one. Durable only after `flushed`.
     Raises StorageError; none of them is then in the log.
     """
     rules = append_rules(log)
@@ -204,7 +204,7 @@ def append_records(
     The first of them has the offset that was the end of the log.
 
     producer:   (id, epoch) of the transaction that they belong to. They carry no sequence.
-    guard:      from `begin_verification`, if the transaction had to be verified.
+    guard:      result of `begin_verification`, if the transaction had to be verified.
     is_awaited: false if no caller awaits `flushed` soon: the records may become durable a little later then.
     Durable only after `flushed`.
     Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
@@ -315,12 +315,12 @@ def _commit(
     now_ms: int,
     is_awaited: bool = True,
 ) -> bool:
-    """Write what has passed all checks and has its offsets, the next ones; apply it to the producers; request a sync.
+    """Write checked batches, which have the next offsets; apply them to the producers; request a sync.
 
     write:      called with a segment and with `written`; returns False if that does not fit into the segment. A run
                 goes into no new segment: this returns False then, and nothing is done.
     apply:      returns the transaction that was aborted, if one was.
-    end_offset: of the log afterwards.
+    end_offset: end of the log afterwards.
     Raises NoRoomError if nothing was written for lack of room. After any other error log and memory may differ: the log
     is offline by then, and StorageError is raised.
     """

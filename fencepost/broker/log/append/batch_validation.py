@@ -33,7 +33,7 @@ epoch, and the bytes after the first 16, in one or two pieces."""
 
 
 def read_client_batch(batch: memoryview) -> BatchHeader | AppendResult:
-    """Return the header of what must be exactly one v2 batch. Refuses: CORRUPT_MESSAGE, INVALID_RECORD."""
+    """Return the header of exactly one v2 batch. Refuses: CORRUPT_MESSAGE, INVALID_RECORD."""
     try:
         header = read_header(batch)
     except DecodeError as error:
@@ -51,7 +51,7 @@ def prepare_client_batch(
 ) -> PreparedBatch | AppendResult:
     """Check a producer's batch in Kafka's order, and give it the topic's time and compression.
 
-    header: from `read_client_batch`, if it has been called.
+    header: result of `read_client_batch`, if it has been called.
     Refuses: CORRUPT_MESSAGE, INVALID_RECORD, MESSAGE_TOO_LARGE, INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
     RECORD_LIST_TOO_LARGE.
     Raises TooLargeForOneStepError for a batch that needs `LargeBatches.check`, and then `finish_preparation`.
@@ -91,7 +91,7 @@ def prepare_client_batch(
 def finish_preparation(
     batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int
 ) -> PreparedBatch | AppendResult:
-    """What is left to do with a batch that was checked before, by the same rules; as `prepare_client_batch`."""
+    """Prepare a batch that was checked before, by the same rules; as `prepare_client_batch`."""
     if len(batch) > rules.largest_batch_bytes:
         return too_large(len(batch), rules)
     if rules.uses_log_append_time or header.attributes & LOG_APPEND_TIME_BIT:
@@ -100,21 +100,21 @@ def finish_preparation(
 
 
 def refused_records(refusal: BatchRefusal) -> AppendResult:
-    """The refusal of a batch for what is in it."""
+    """Return the refusal of a batch for its content."""
     record_errors = tuple(RecordError(index, message) for index, message in refusal.record_errors)
     return AppendResult(refusal.error, record_errors=record_errors, message=refusal.message)
 
 
 def refuse_without_producer_id(header: BatchHeader) -> AppendResult:
-    """The refusal of a batch that is to be compressed anew but has a producer id below -1.
+    """Return the refusal of a batch that is to be recompressed but has a producer id below -1.
 
-    What is not compressed anew passes for a batch without producer; here Kafka says UNKNOWN_SERVER_ERROR.
+    A batch that is not recompressed counts as one without producer; here Kafka says UNKNOWN_SERVER_ERROR.
     """
     return AppendResult(ErrorCode.INVALID_RECORD, message=f"{header.producer_id} is no producer id")
 
 
 def too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
-    """The refusal of a batch above `rules.largest_batch_bytes`: MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE."""
+    """Return the refusal of a batch above `rules.largest_batch_bytes`: MESSAGE_TOO_LARGE, or RECORD_LIST_TOO_LARGE."""
     if size_bytes > rules.maximum_bytes:
         message = f"a batch of {size_bytes} bytes is above the topic's max.message.bytes of {rules.maximum_bytes}"
         return AppendResult(ErrorCode.MESSAGE_TOO_LARGE, message=message)

@@ -1,7 +1,7 @@
-"""Validation of a run: batches of one producer that are appended with one write, without a closer look at each.
+"""Validation of a run: batches of one producer that are appended with one write, without a closer check of each.
 
-The checks of `batch_validation` are made on all of them together. A run ends before the first batch that is perhaps not
-right, or not stored unchanged: that one is validated as a single batch, which finds the reason.
+The checks of `batch_validation` are made on all of them together. A run ends before the first batch that may be
+faulty, or not stored unchanged: that one is validated as a single batch, which finds the reason.
 """
 
 from __future__ import annotations

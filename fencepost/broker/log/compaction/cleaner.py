@@ -69,7 +69,7 @@ class DirtyRange(NamedTuple):
 
 
 def dirty_range(partition_log: PartitionLog, cleaned_offset: int, now_ms: int) -> DirtyRange:
-    """Return what there is to clean in a log whose last pass ended at `cleaned_offset`.
+    """Return the range to clean in a log whose last pass ended at `cleaned_offset`.
 
     Never the active segment, nothing at or above the last stable offset, nothing younger than `min.compaction.lag.ms`.
     """
@@ -245,7 +245,7 @@ class LogCleaning:
         cleaned: Segment,
         kept_aborted: list[TransactionIndexEntry],
     ) -> bool:
-        """Write what is kept; return whether that differs from what was there."""
+        """Write the kept records; return whether they differ from those before."""
         is_changed = False
         for segment in group:
             async for position, batch in self._rewriting.batches(segment):
@@ -298,7 +298,7 @@ class Cleaner:
         self._in_file = set(self._cleaned_offsets)
 
     def start(self, logs: Iterable[PartitionLog]) -> None:
-        """Clean what is due, in the background; does nothing while a pass runs."""
+        """Clean the logs that are due, in the background; does nothing while a pass runs."""
         if self._task is None or self._task.done():
             compacted = [partition_log for partition_log in logs if partition_log.config.is_compacted]
             if self._dirtiest(compacted) is not None:

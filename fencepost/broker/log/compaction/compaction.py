@@ -1,4 +1,4 @@
-"""Compaction rules: the newest record of each key stays, and what consumers and producers need besides.
+"""Compaction rules: the newest record of each key stays, and those that consumers and producers need.
 
 Source: Kafka's Cleaner and CleanedTransactionMetadata; KIP-58, KIP-98, KIP-354, KIP-534.
 """
@@ -18,7 +18,7 @@ from fencepost.protocol.record_batch import BatchHeader, Record, RecordBatch, re
 RECORDS_PER_STEP = 1_000
 PARTS_COUNT = 64
 PART_SHIFT = 32
-KEY_OVERHEAD_BYTES = 120  # what a dict entry, a bytes object and an int take beside the key itself
+KEY_OVERHEAD_BYTES = 120  # of a dict entry, a bytes object and an int, without the key itself
 
 
 class CleanedTransactions:
@@ -79,7 +79,7 @@ class KeyOffsets:
     """A mapping from keys to offsets in many parts: a single one of a million keys would take tens of ms to grow or
     free.
 
-    parts: by the higher bits of the keys' hashes, as a dict places its keys by the lower ones.
+    parts: dicts by the higher bits of the keys' hashes, as a dict places its keys by the lower ones.
     """
 
     __slots__ = ("parts",)
@@ -154,17 +154,17 @@ class OffsetMap:
 
 
 class RetainedRecords(NamedTuple):
-    """What is left of a batch. records None: all of them, unchanged; else these, with the delete horizon given."""
+    """The kept records of a batch. records None: all, unchanged; else these, with the delete horizon given."""
 
     records: list[Record] | None
     delete_horizon_ms: int | None = None
 
 
 class RetentionRules:
-    """Decides batch by batch what one pass over a log keeps.
+    """The decisions of one pass over a log, batch by batch: which records it keeps.
 
     aborted:      the aborted transactions of the cleaned range.
-    last_records: of the producers that the log knows, by producer id.
+    last_records: last records of the log's producers, by producer id.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class RetentionRules:
     def retain(
         self, batch: RecordBatch, content: bytes | None, kept_aborted: list[TransactionIndexEntry], *, is_last: bool
     ) -> SlicedWork[RetainedRecords | None]:
-        """Return what to keep of a batch; None when all of it goes. A step is `RECORDS_PER_STEP` records.
+        """Return the records of a batch to keep; None if all are removed. A step is `RECORDS_PER_STEP` records.
 
         content: its records, if already decompressed. Raises DecodeError.
         is_last: the batch ends a segment, and stays at least as an empty one, so that its last offset is kept.

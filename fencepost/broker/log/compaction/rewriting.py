@@ -1,8 +1,8 @@
 """Rewriting: sealed neighbours of a log become one segment, which is written beside them and takes their place in one
 step.
 
-It often yields to the event loop, and the log stays readable and writable. What to write is the caller's: the cleaner
-leaves records out, a merge leaves none.
+It often yields to the event loop, and the log stays readable and writable. The caller chooses the records to write: the
+cleaner leaves some out, a merge none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RECORDS_PER_SLICE = 300
 
 
 class RewritingAbandonedError(Exception):
-    """The log has changed, or cannot be read as expected; what had been written was removed."""
+    """The log has changed, or cannot be read as expected; the new files were removed."""
 
 
 class Rewriting:
@@ -111,7 +111,7 @@ class Rewriting:
         self._log.sync_files_soon(self._swap(group, written, aborted), written)
 
     def discard(self, written: Segment) -> None:
-        """End the rewriting: remove what was written, unless it has replaced others. Raises StorageError."""
+        """End the rewriting: remove the new files, unless they have replaced others. Raises StorageError."""
         self._log.is_being_rewritten = False
         if written is self._swapped:
             return

@@ -41,7 +41,7 @@ class DirectoryCheckpoints:
     def read(self, last_state: Mapping[TopicPartition, LastLeaderState]) -> bool:
         """Read the files; return False if one cannot be read. Raises StorageError.
 
-        last_state: how logs were left by other nodes, which the files may not have yet.
+        last_state: state in which other nodes left logs, which the files may not have yet.
         """
         is_read = self.recovery_points.read()
         is_read = self.log_starts.read() and is_read

@@ -18,13 +18,13 @@ from fencepost.broker.storage.disk import Disk
 log = get_logger(__name__)
 
 LONGEST_SYNC_TO_MOVE_S = 5.0
-"""How long a planned move waits for the disk; after that the next leader recovers what was not synced."""
+"""How long a planned move waits for the disk; after that the next leader recovers the unsynced records."""
 LONGEST_LAST_FLUSH_S = 5.0
 """How long a stop waits for a shared log."""
 
 
 async def sync_all(path: str, disk: Disk, logs: Iterable[PartitionLog], flusher: Flusher) -> None:
-    """Write what each log keeps for a clean stop, and sync all logs. Raises StorageError. path: the log directory."""
+    """Write each log's files for a clean stop, and sync all logs. Raises StorageError. path: the log directory."""
     unsynced = []
     for count, partition_log in enumerate(logs):
         if count % LOADS_PER_TURN == 0:
@@ -61,7 +61,7 @@ def _left_off(partition_log: PartitionLog) -> LastLeaderState:
 
 
 async def flush_last(path: str, logs: Iterable[PartitionLog], flusher: Flusher) -> None:
-    """Have the shared log commit what is left. What it has not committed in time was not acknowledged either."""
+    """Have the shared log commit the rest. Records it has not committed in time were not acknowledged either."""
     for partition_log in logs:
         if partition_log.high_watermark < partition_log.log_end_offset and not partition_log.is_offline:
             flusher.request(partition_log)

@@ -69,12 +69,12 @@ def _topic_ids_agree(_: TopicPartition) -> int:
 class LogDirectory:
     """The logs under `path`. Use begins with `open` and ends with `close`.
 
-    cleaner_backoff_ms: how long the cleaner rests between searches for compacted logs that are due; None switches it
+    cleaner_backoff_ms: pause of the cleaner between searches for compacted logs that are due; None switches it
         off. May change at any time.
     files_move: whether a partition's directory is moved into that of the node that leads it. Then no other node has
-        written what is found here at the start; otherwise one may have.
-    shared_log: commits what is appended to all logs, in place of syncs of the disk.
-    remote_store: has the segments below what is in the directories, and the starts of all logs.
+        written the files found here at the start; otherwise one may have.
+    shared_log: engine that commits the appends to all logs, in place of syncs of the disk.
+    remote_store: store of the segments below those in the directories, and of the starts of all logs.
     has_owner:  whether a producer id belongs to a transactional id; None if this node does not know.
     """
 
@@ -178,8 +178,8 @@ class LogDirectory:
 
         leader_epoch_of: the leader epoch of a partition from now on, unless its log has a higher one; None for a
             partition that another node leads, whose directory is left alone.
-        patience_s:      after how long the rest is left `unopened`; internal topics never are. None: open all.
-        last_state:        how logs were left by other nodes, which may not be in this node's checkpoints yet.
+        patience_s:      time after which the rest is left `unopened`; internal topics never are. None: open all.
+        last_state:      state in which other nodes left logs, which this node's checkpoints may not have yet.
         A partition that cannot be recovered is added offline. Raises StorageError when the directory itself cannot be
         used, also because another process has it.
         """
@@ -191,7 +191,7 @@ class LogDirectory:
             )
         self._is_locked = True
         is_clean = self._disk.exists(self._join(CLEAN_SHUTDOWN_FILE))
-        # A crash from here on must count as one, whatever the last stop was: the mark must be gone from the disk, too.
+        # A crash from here on must count as one, even after a clean stop: the mark must be gone from the disk, too.
         self._disk.delete(self._join(CLEAN_SHUTDOWN_FILE))
         await self._disk.sync((), (self._path,))
         is_clean = self.checkpoints.read(last_state) and is_clean
@@ -437,7 +437,7 @@ class LogDirectory:
     def sweep(self, now_ms: int, *, sweeps_per_round: int = 1, retention_interval_ms: int = 0) -> None:
         """Do the regular work: retention, rolling, expiry, compaction, checkpoints; remove deleted files.
 
-        sweeps_per_round: after how many sweeps each log has been swept; with few logs each sweep takes all. Flushes are
+        sweeps_per_round: number of sweeps that together reach each log; with few logs each sweep takes all. Flushes are
             not delayed.
         retention_interval_ms: the least time between two passes of retention and rolling by time over a log, and after
             its opening.
@@ -457,8 +457,8 @@ class LogDirectory:
     async def close(self) -> None:
         """Sync everything, mark the directory as cleanly closed, and release it. Raises StorageError.
 
-        With an offline partition the stop is not clean: the next start judges what was being written. Nor is it with
-        logs still deferred since an unclean stop.
+        With an offline partition the stop is not clean: the next start judges the last writes. Nor is it with logs
+        still deferred since an unclean stop.
         """
         if not self._is_locked:
             return

@@ -1,6 +1,6 @@
 """Opening of the logs in a log directory: at the start, and in the background while clients are served.
 
-What a crash left is recovered, and synced before it is served.
+Logs are recovered after a crash, and synced before they are served.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class LogOpening:
         return bool(offsets) and self._disk.size_bytes(files.snapshot_path(offsets[-1])) > READ_NOW_BYTES
 
     async def open_arrived(self, arrived: Iterable[ArrivingLog]) -> dict[TopicPartition, StorageError]:
-        """Open logs that other nodes have written last, one after another, and sync what had to be recovered together.
+        """Open logs that other nodes have written last, one after another, and sync the recovered ones together.
 
         Returns the errors of those that could not be opened.
         """

@@ -1,4 +1,4 @@
-"""Group commit: one sync makes durable what many partitions have appended; what arrives meanwhile goes with the next.
+"""Group commit: one sync makes the appends of many partitions durable; later ones go with the next.
 
 An idle flusher starts at the end of the current turn of the event loop: requests that arrived together share a sync,
 and a single one waits only for the disk. At most one sync of the disk runs at a time; a shared log may ask for another
@@ -27,11 +27,11 @@ LOGS_PER_SYNC = 64  # so that one busy turn does not make all waiters wait for h
 
 
 class FilesToSync(NamedTuple):
-    """The files of one log that must reach the disk, and what is done when they have.
+    """The files of one log that must reach the disk, and the work to do after that.
 
     target:          the offset that the sync reaches.
     side_files:      those of the files that are closed then.
-    discarded_count: of the segments that the log has ever discarded, how many may be deleted then.
+    discarded_count: number of segments, of all that the log has ever discarded, that may be deleted then.
     """
 
     files: Sequence[LogFile]
@@ -48,19 +48,19 @@ class Syncable(Protocol):
     def topic_partition(self) -> TopicPartition: ...
 
     def begin_sync(self) -> FilesToSync:
-        """Return what is not durable yet; what is appended after this call belongs to the next sync."""
+        """Return the files that are not durable yet; appends after this call belong to the next sync."""
         ...
 
     def take_appended(self) -> Sequence[AppendedBytes]:
-        """Return what a shared log has not been given yet. Called in the step of `begin_sync`, and only with one."""
+        """Return the bytes that the shared log does not have yet. Called only with one, in the step of `begin_sync`."""
         ...
 
     def end_sync(self, work: FilesToSync, error: StorageError | None) -> None:
-        """Report that what a `begin_sync` returned is durable, or the error; in the order in which they began."""
+        """Report that the files of a `begin_sync` are durable, or the error; in the order in which they began."""
         ...
 
     def give_up(self, error: StorageError) -> None:
-        """Go offline: it is not known what of the log is durable."""
+        """Go offline: the end of the log's durable part is unknown."""
         ...
 
 
@@ -86,7 +86,7 @@ class _Sync:
 class Flusher:
     """Syncs the logs of one log directory.
 
-    shared_log: commits what is appended, in place of syncs of the disk.
+    shared_log: engine that commits appends, in place of syncs of the disk.
     observer:   None unless metrics are served.
     """
 
@@ -221,7 +221,7 @@ class Flusher:
 
 
 def _take_appended(begun: _Sync) -> list[AppendedBytes]:
-    """Take what the logs of a sync that begins have appended. A log that fails goes offline."""
+    """Take the bytes that the logs of a sync that begins have appended. A log that fails goes offline."""
     appended: list[AppendedBytes] = []
     for log_to_sync, _ in begun.logs:
         try:

@@ -29,13 +29,13 @@ class LogEnd(NamedTuple):
 
 
 class LogDurability:
-    """What of one log is on the disk, and what the next sync has to bring there.
+    """The durable part of one log, and the files that the next sync has to write.
 
-    recovery_point: the offset up to which the log is known to be on the disk, whatever the config asks for.
+    recovery_point: the offset up to which the log is known to be on the disk, even if the config asks for no sync.
     sync_target:    the offset that the sync reaches which began last.
     flush_offset:   the log's end when a flush was last requested that no reply waits for.
-    flushed_ms:     when the log was last looked at for a flush by time.
-    taken:          with a shared log, the end of what it has been given; else None.
+    flushed_ms:     time of the last check for a flush by time.
+    taken:          with a shared log, the end of the bytes it has; else None.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class LogDurability:
         """Raise a StorageError in all waiters."""
         self._waiters.fail(reason)
 
-    # What the next sync takes
+    # Content of the next sync
 
     def require_flush(self, end_offset: int) -> None:
         """Have the next sync take the active segment, though no reply waits for it."""
@@ -110,7 +110,7 @@ class LogDurability:
     ) -> None:
         """Have the next sync take files beside the log, which are closed afterwards, and directory entries.
 
-        segment: that the files belong to; they are left out if it is not part of the log any more.
+        segment: owner of the files; they are left out if it is no longer part of the log.
         """
         self._side_files.extend((segment, file) for file in side_files)
         self._unsynced_directories.extend(directories)
@@ -145,7 +145,7 @@ class LogDurability:
         return FilesToSync(files, directories, self.sync_target, side_files, discarded_count)
 
     def finish_sync(self, work: FilesToSync) -> None:
-        """Raise the recovery point after a sync that succeeded; delete what was waiting for it.
+        """Raise the recovery point after a sync that succeeded; delete the discarded segments that waited for it.
 
         Raises StorageError; the recovery point is as before then.
         """
@@ -157,12 +157,12 @@ class LogDurability:
     # A shared log
 
     def begin_sharing(self, segments: LogSegments) -> None:
-        """Give the shared log what is appended from now on: it has what is in the log already."""
+        """Give the shared log the appends from now on: it has the earlier ones already."""
         self.taken = LogEnd(segments.active.base_offset, segments.active.size_bytes, segments.active.next_offset)
 
     def take_appended(self, segments: LogSegments) -> Iterator[tuple[Segment, int, int]]:
-        """Take what the shared log has not been given yet; yields segments, with the position and the offset from which
-        on they have it."""
+        """Take the bytes that the shared log does not have yet; yields segments, with the position and the offset where
+        they begin."""
         taken = self.taken
         assert taken is not None, "the log is shared since it was opened"
         for segment in segments.from_offset(taken.segment_base):
@@ -262,13 +262,13 @@ def flushed(log: SyncedLog, offset: int | None = None) -> Awaitable[None]:
 
 
 def flush_soon(log: SyncedLog) -> None:
-    """Request a sync of what has been appended, though no reply waits for it."""
+    """Request a sync of the appended records, though no reply waits for it."""
     log.durability.require_flush(log.log_end_offset)
     log.flusher.request(log)
 
 
 def flush_by_time(log: SyncedLog, now_ms: int) -> None:
-    """Flush what has waited for its time, where that is given."""
+    """Flush the log if its flush interval has elapsed."""
     durability = log.durability
     if log.offline_reason is not None or log.is_deleted or now_ms - durability.flushed_ms < log.config.flush_ms:
         return
@@ -278,14 +278,14 @@ def flush_by_time(log: SyncedLog, now_ms: int) -> None:
 
 
 def begin_sync(log: SyncedLog) -> FilesToSync:
-    """Return to the flusher what is not on the disk yet."""
+    """Return to the flusher the files that are not on the disk yet."""
     if log.is_deleted:
         return FilesToSync((), ())
     return log.durability.begin_sync(log.segments, log.log_end_offset, is_durable=log.config.is_durable)
 
 
 def take_appended(log: SyncedLog) -> list[AppendedBytes]:
-    """Return to the flusher what the shared log has not been given yet."""
+    """Return to the flusher the bytes that the shared log does not have yet."""
     if log.is_deleted or log.offline_reason is not None:
         return []
     return [
@@ -305,7 +305,7 @@ def take_appended(log: SyncedLog) -> list[AppendedBytes]:
 
 
 def end_sync(log: SyncedLog, work: FilesToSync, error: StorageError | None) -> None:
-    """Take note that what a `begin_sync` returned is on the disk, or never will be.
+    """Note that the files of a `begin_sync` are on the disk, or never will be.
 
     After a failed sync the system may have dropped the bytes, and a second sync would not report it: the log goes
     offline.

@@ -1,7 +1,7 @@
 """The seam to an engine that keeps the end of each log where other nodes can read it, in place of this node's disk.
 
 Without one, a flush is a sync of the local files. With one, the files are scratch: they serve reads, and are emptied at
-a start. A flush then hands the engine the bytes that were appended since the flush before, and what it has committed is
+a start. A flush then hands the engine the bytes appended since the flush before, and the bytes it has committed are
 durable: the high watermark follows, and the next leader of the partition finds it.
 """
 
@@ -22,13 +22,13 @@ class LedElsewhereError(StorageError):
 class AppendedBytes(NamedTuple):
     """Whole batches that were appended to one segment of one log, back to back.
 
-    topic_id:     of 16 bytes.
-    leader_epoch: in which this node leads the partition.
+    topic_id:     16 bytes.
+    leader_epoch: epoch in which this node leads the partition.
     segment_base: base offset of the segment.
-    position:     of the first byte in the segment's log file.
-    length_bytes: at least 1.
-    base_offset:  of the first record; where the flush before ended, or the segment's base.
-    end_offset:   after the last record.
+    position:     place of the first byte in the segment's log file.
+    length_bytes: number of bytes, at least 1.
+    base_offset:  offset of the first record: the end of the flush before, or the segment's base.
+    end_offset:   offset after the last record.
     file:         the segment's log file. It is only appended to, so the bytes may be read later; once the log has moved
                   to another node, its file is closed, and may be gone.
     """
@@ -53,8 +53,8 @@ class SharedLog(Protocol):
     """The ends of all logs that this node leads, kept by an engine.
 
     logs_per_flush: the most logs of one flush.
-    begin_another:  set by the flusher: begins a flush beside those that are under way, of what was appended since. Not
-                    called where none is.
+    begin_another:  set by the flusher: begins a flush beside those that are under way, of the bytes appended since.
+                    Not called if none is.
     """
 
     begin_another: Callable[[], None] | None

@@ -25,7 +25,7 @@ LONGEST_NUMBER = 19  # its digits
 
 
 class CorruptCheckpointError(Exception):
-    """The file's content is not what was written."""
+    """The file's content is not the written one."""
 
 
 class EpochStart(NamedTuple):

@@ -18,7 +18,7 @@ UNKNOWN_OFFSET = -1
 class LeaderEpochs:
     """The epochs of one log with their first offsets, in order.
 
-    changed: since they were last written to their file.
+    changed: whether they differ from their file.
     latest:  the epoch of the last record; -1 when nothing has been written.
     """
 

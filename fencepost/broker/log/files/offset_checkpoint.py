@@ -23,7 +23,7 @@ LOG_START_FILE = "log-start-offset-checkpoint"
 
 
 class OffsetCheckpoint:
-    """offsets: the content of the file, and what was learned since. An entry leaves it by `write` alone: as long as the
+    """offsets: the content of the file, and later facts. An entry leaves it by `write` alone: as long as the
              file has a line of a partition, it must be known that a new one of that name would be judged by it.
 
     changing: held during a write, as writes run one after another: every line of the file is in `offsets` when it is
@@ -55,7 +55,7 @@ class OffsetCheckpoint:
     async def write(
         self, collect: Callable[[], SlicedWork[dict[TopicPartition, int]]], *, durable: bool, only_changes: bool = True
     ) -> None:
-        """Replace the file by what `collect` collects, in time slices.
+        """Replace the file by the offsets that `collect` collects, in time slices.
 
         durable:      on the disk when this returns. only_changes: write only if the content differs.
         Raises StorageError.

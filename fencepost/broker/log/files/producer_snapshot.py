@@ -51,9 +51,9 @@ class ProducerBatch(NamedTuple):
 class ProducerSnapshot(NamedTuple):
     """One producer's state.
 
-    timestamp_ms: of its last activity: the greater of its last record's time and the time of that append.
+    timestamp_ms: time of its last activity: the greater of its last record's time and the time of that append.
     current_transaction_first_offset: -1 where it has no open transaction.
-    recent_batches: at most five, oldest first; the newest one's timestamp reads back as `timestamp_ms`.
+    recent_batches: batches, at most five, oldest first; the newest one's timestamp reads back as `timestamp_ms`.
     """
 
     producer_id: int
@@ -122,7 +122,7 @@ _NO_BATCH = ProducerBatch(last_sequence=-1, last_offset=NO_OFFSET, offset_delta=
 def decode_snapshot(content: bytes, end_offset: int | None = None) -> list[ProducerSnapshot] | CorruptSnapshot:
     """Decode a snapshot file, in its order; or return why it cannot be read.
 
-    end_offset: after the last record that it may cover; None when that is not known.
+    end_offset: offset after the last record that it may cover; None if unknown.
     """
     return _result_of(decoding_steps(content, end_offset))
 

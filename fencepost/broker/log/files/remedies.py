@@ -1,4 +1,4 @@
-"""Remedies for log lines: what the operator can do about damage in a partition's directory."""
+"""Remedies for log lines: actions of the operator on damage in a partition's directory."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Replay of a log's batches into the producers' state: for recovery, and to rebuild transaction indexes.
 
-Replay refuses nothing: what is in the log has happened.
+Replay refuses nothing: the log's records have happened.
 Source: Kafka's UnifiedLog.rebuildProducerState and ProducerStateManager.update.
 """
 

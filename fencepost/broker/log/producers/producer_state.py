@@ -1,4 +1,4 @@
-"""State of a partition's producers: which batch must come next, which transactions are open, what is stable.
+"""State of a partition's producers: which batch must come next, which transactions are open, which records are stable.
 
 Decide, then apply: the `check_…` methods change nothing and the `apply_…` methods refuse nothing, so recovery applies
 the log without checking it again. Pure: callers pass the time as `now_ms`; nothing is read or written here.
@@ -37,11 +37,11 @@ class Duplicate(NamedTuple):
 class ProducerEntry:
     """One producer of this partition.
 
-    recent_batches:    of the current epoch, at most five, oldest first.
+    recent_batches:    batches of the current epoch, at most five, oldest first.
     last_timestamp_ms: greatest record timestamp of its last batch, or that of its last marker.
     last_activity_ms:  the greater of that and the time of the append, so that backdated records keep the producer.
     current_transaction_first_offset: NO_OFFSET where no transaction is open.
-    transactional_id:  that the coordinator has confirmed for the producer id since the log was opened; else None.
+    transactional_id:  id confirmed by the coordinator for the producer id since the log was opened; else None.
     """
 
     __slots__ = (
@@ -136,7 +136,7 @@ class ProducerCapture:
             self._kept[entry] = _snapshot_of(producer_id, entry)
 
     def producers(self) -> Iterator[ProducerSnapshot]:
-        """Yield what `ProducerState.snapshot` returned at that moment."""
+        """Yield the producers that `ProducerState.snapshot` returned at that moment."""
         for producer_id, entry in zip(self._producer_ids, self._entries, strict=True):
             kept = self._kept.get(entry)
             yield _snapshot_of(producer_id, entry) if kept is None else kept
@@ -294,8 +294,8 @@ class ProducerState:
     def may_append_run(self, header: BatchHeader, transactional_id: str | None) -> bool:
         """Whether consecutive batches of a client may be appended together, without a guard.
 
-        header: of the first one; the others are of the same producer, epoch and attributes.
-        transactional_id: of transactional batches that have to be verified.
+        header: header of the first one; the others are of the same producer, epoch and attributes.
+        transactional_id: id of transactional batches that have to be verified.
         """
         if header.producer_id in self.verifications:
             return False
@@ -323,7 +323,7 @@ class ProducerState:
     def apply_data_batch(self, header: BatchHeader, *, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Apply an appended batch that carries a producer id.
 
-        base_offset, max_timestamp_ms: as stored; `header` differs where the broker has changed them.
+        base_offset, max_timestamp_ms: values as stored; `header` differs where the broker has changed them.
         """
         producer_id = header.producer_id
         entry = self._producers.get(producer_id)
@@ -447,7 +447,7 @@ class ProducerState:
         return [_snapshot_of(producer_id, entry) for producer_id, entry in self._producers.items()]
 
     def capture(self) -> ProducerCapture:
-        """Capture what `snapshot` would return now, in constant time; entries are copied as they change, until
+        """Capture the result of `snapshot` as of now, in constant time; entries are copied as they change, until
         `release`."""
         capture = ProducerCapture(self._producers)
         self._captures.append(capture)

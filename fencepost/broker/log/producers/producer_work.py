@@ -1,6 +1,6 @@
 """Long work on the producers of one log: snapshots, expiry and listings, in time slices where there are many producers.
 
-What runs in the background is a task; `cancel` ends all of them.
+Background work runs as tasks; `cancel` ends all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ServedLog(Protocol):
 
 
 class ProducerWork:
-    """The work on the producers of one log, and what of it runs in the background."""
+    """The work on the producers of one log, and its background tasks."""
 
     __slots__ = ("_files", "_producers", "_tasks", "_topic_partition", "_unwritten_snapshots")
 
@@ -67,7 +67,7 @@ class ProducerWork:
         return self._files.write_snapshot(offset, self._producers.snapshot())
 
     def write_snapshot_in_steps(self, offset: int) -> SlicedWork[LogFile]:
-        """Write the state of now, whatever changes between two steps. As `write_snapshot`."""
+        """Write the state of now, despite changes between two steps. As `write_snapshot`."""
         if self.has_few_producers:
             return self.write_snapshot(offset)
         capture = self._producers.capture()
@@ -140,7 +140,7 @@ class ProducerWork:
     # Tasks
 
     def cancel(self) -> None:
-        """Cancel what runs in the background."""
+        """Cancel the background tasks."""
         for task in self._tasks:
             task.cancel()
         self._producers.release_all()  # a task that is cancelled before its first step does nothing any more

@@ -17,9 +17,9 @@ class VerificationGuard:
     """A token equal only to itself, as ids and epochs do not distinguish a transaction from the next; with the state of
     a producer's pending verification.
 
-    lowest_sequence: of the waiting batches; a later one may not be appended before it.
-    transactional_id: under which the requests came that wait for it.
-    first_swept_at_ms: when `expire` first found it.
+    lowest_sequence: lowest one of the waiting batches; a later one may not be appended before it.
+    transactional_id: id of the requests that wait for it.
+    first_swept_at_ms: time at which `expire` first found it.
     """
 
     __slots__ = (

@@ -30,7 +30,7 @@ class CountedLog(Protocol):
 def count_readable_records(log: CountedLog, offset: int, end_offset: int, most_batches: int) -> ReadableRecords | None:
     """Count the records from `offset` on, in at most `most_batches` batches of one segment.
 
-    offset: at or above the log's start. end_offset: at or below the last stable offset.
+    offset: first offset, at or above the log's start. end_offset: end, at or below the last stable offset.
     Returns None if the segment is not on this node. Raises StorageError; DamagedLogError for a batch that cannot be
     read.
     """

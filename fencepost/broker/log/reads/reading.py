@@ -64,7 +64,7 @@ def read(
     Nothing to read is no error; `records` is then empty. With `minimum_one_batch` the first batch comes whole even if
     it alone is above `max_bytes`. With `is_lazy` large finds are not read before they are sent.
     Refuses, as a value: OFFSET_OUT_OF_RANGE; KAFKA_STORAGE_ERROR, also if a segment cannot be fetched;
-    CORRUPT_MESSAGE if no batch begins there, and what lies elsewhere stays readable. With LOG_END a log that cannot be
+    CORRUPT_MESSAGE if no batch begins there; the rest of the log stays readable. With LOG_END a log that cannot be
     read raises StorageError instead: a replay must not take a part for the whole. If a segment is not on this node,
     nothing is found until it is here, and watchers are called then; with LOG_END SegmentNotLocalError is raised. If the
     first batch is above `max_bytes`, and left out, aborted transactions are not named.
@@ -127,7 +127,7 @@ def bound_of(log: ReadLog, isolation: Isolation) -> int:
 
 
 def _slice_failed(log: ReadLog, error: StorageError) -> None:
-    """What was found could not be read when it was to be sent. Where its segment was deleted, the log is well."""
+    """Take the log offline if a file slice could not be read at send time, unless its segment was deleted since."""
     if error.errno != errno.EBADF and not log.is_deleted:
         log.give_up(error)
 

@@ -47,7 +47,7 @@ READ_AT_ONCE_BYTES: Final = 512 * 1024
 
 
 class Need(Enum):
-    """What a search asks for between two steps. NEXT: a turn of the event loop; its memory is free again."""
+    """The request of a search between two steps. NEXT: a turn of the event loop; its memory is free again."""
 
     TURN = 1
     MEMORY = 2
@@ -67,7 +67,7 @@ class Searches:
         self._slots = asyncio.Semaphore(IN_WORK_COUNT)
 
     async def finish(self, search: Search[T]) -> T:
-        """Run a search while other things run. Raises what the search raises."""
+        """Run a search while other tasks run. Raises the errors of the search."""
         slices = Slices(SLICE_S)
         result: Buffer | DecodeError | None = None
         error: StorageError | None = None
@@ -108,7 +108,7 @@ class Searches:
 
 
 def searched_at_once(search: Search[T]) -> T:
-    """Run all steps of a search now. Raises what the search raises; StorageError where a segment is away."""
+    """Run all steps of a search now. Raises the errors of the search; StorageError if a segment is not local."""
     result: Buffer | DecodeError | None = None
     error: StorageError | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Result of a recovery: the loaded log, or why it is refused, and what giving up the damaged records would cost."""
+"""Result of a recovery: the loaded log, or the cause of its refusal, and the cost of giving up the damaged records."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fencepost.broker.storage.disk import LogFile
 
 
 class RecoveryRefusal(NamedTuple):
-    """Why a partition is offline, and what giving up the records behind the bad place would cost.
+    """The cause why a partition is offline, and the cost of giving up the records behind the bad place.
 
-    path:            of the damaged or missing file; of the directory where no single file is at fault.
-    what:            what is wrong, in words, with path and position.
-    position:        in that file; None for a whole file.
-    expected_offset: that should be there: giving up loses records from it on.
-    found_offset:    of a batch there; None when no header can be read.
-    end_offset:      of the known loss from `expected_offset` on; there may be more.
-    lost_bytes:      of it, in this file and those behind it.
+    path:            path of the damaged or missing file; of the directory if no single file is at fault.
+    what:            description of the fault, with path and position.
+    position:        byte in that file; None for a whole file.
+    expected_offset: offset that should be there: giving up loses records from it on.
+    found_offset:    offset of a batch there; None if no header can be read.
+    end_offset:      end of the known loss from `expected_offset` on; there may be more.
+    lost_bytes:      size of the loss, in this file and those behind it.
     is_missing:      whether the file is missing, so that nothing more than its content is given up.
     is_of_another:   whether the file is valid, and another log's.
     """
@@ -37,7 +37,7 @@ class RecoveryRefusal(NamedTuple):
 
     @property
     def cost(self) -> str:
-        """Return what giving up loses for good, in words."""
+        """Describe the records that giving up loses for good."""
         if self.is_missing:
             return f"the offsets {self.expected_offset} to {self.end_offset - 1}, which are not there any more"
         offsets = f"the offsets from {self.expected_offset} on (up to {self.end_offset - 1} they were on the disk)"
@@ -51,7 +51,7 @@ class LoadedLog(NamedTuple):
     side_files: other files that were written; sync and close them, too.
     epochs:     the last of them is the epoch of the next records, also where none has been written in it yet.
     recovery_point: the recovery point once these files are synced.
-    refusal:   why the log is refused; None when it may be used.
+    refusal:   cause of the refusal; None if the log may be used.
     """
 
     segments: LogSegments

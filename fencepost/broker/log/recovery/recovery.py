@@ -1,6 +1,6 @@
-"""Recovery of a partition's directory: after a clean stop from what it wrote, else by reading the log again.
+"""Recovery of a partition's directory: after a clean stop from the files that it wrote, else by reading the log again.
 
-The recovery point, up to which the log was known to be on the disk, decides about what an unclean stop left:
+The recovery point, up to which the log was known to be on the disk, decides about the remains of an unclean stop:
 - From there on, recovery keeps everything up to the first batch that is not whole and valid, or not the next one. It
   cuts the rest, as Apache Kafka does: that was never acknowledged, or only by the page cache. Whole batches at or
   behind the bad place are kept in a file beside the log (`….log.lost-<position>`), and an error is logged.
@@ -8,7 +8,7 @@ The recovery point, up to which the log was known to be on the disk, decides abo
   would hide the gap. Recovery refuses such a partition: it is offline, with every byte unchanged, until an operator
   restores the file or gives the records up.
 A bad place is before the recovery point when its own offset is, or that of any valid batch behind it: a batch's
-checksum does not cover its offset, so a false one must not move what is judged by offsets.
+checksum does not cover its offset, so a false one must not move the bounds that offsets set.
 In both cases the indexes of every segment that was read again are rebuilt, and the producers' state is replayed.
 Source: Kafka's LogRecovery, LogSegment.recover and ProducerStateManager.truncateAndReload.
 """
@@ -59,10 +59,10 @@ STEP_BATCHES = 64
 class LogRecovery:
     """Recovers one partition.
 
-    log_start_offset: as checkpointed; 0 when it never moved.
-    recovery_point:   as checkpointed; after a clean stop also the log end offset.
-    durable_end:      up to where records are known to be durable, if that is above the recovery point.
-    leader_epoch:     of the partition, from sources outside its log.
+    log_start_offset: offset as checkpointed; 0 if it never moved.
+    recovery_point:   offset as checkpointed; after a clean stop also the log end offset.
+    durable_end:      end of the records known to be durable, if that is above the recovery point.
+    leader_epoch:     epoch of the partition, from sources outside its log.
     remote_segments:  those below the segments in the directory: all of the log below the recovery point. They are
                       sealed, and recovery does not read them.
     """
@@ -92,7 +92,7 @@ class LogRecovery:
         self._remote_segments = remote_segments
         self._producers = ProducerState()
         self._epochs = LeaderEpochs()
-        self._known_epochs = self._epochs  # from the checkpoint, while `_epochs` follows what is read
+        self._known_epochs = self._epochs  # from the checkpoint, while `_epochs` follows the read batches
         self._read_epoch = UNKNOWN_EPOCH  # of the last batch read
         self._unsynced: list[LogFile] = []
         self._side_files: list[LogFile] = []
@@ -170,8 +170,8 @@ class LogRecovery:
     def _start_after(self, segments: list[Segment]) -> SlicedWork[list[Segment]]:
         """Start a log at its checkpointed start, which is after its end; DeleteRecords never moves a start so far.
 
-        Either that checkpoint is false, or the disk has lost what had not been synced; only a log whose records are
-        acknowledged before they are on the disk can lose that. It then continues at the offset that readers know.
+        Either that checkpoint is false, or the disk has lost unsynced records; only a log whose records are
+        acknowledged before they are on the disk can lose those. It then continues at the offset that readers know.
         """
         if not self._was_recovered or self._config.is_durable:
             directory, _, name = self._files.directory.rpartition("/")
@@ -199,7 +199,7 @@ class LogRecovery:
         return [new_segment(self._files, self._log_start_offset, self._config.index_interval_bytes)]
 
     def _begin_epoch(self, end_offset: int) -> None:
-        """Remove the epochs of what was cut; if anything was, the next records get a new epoch above all.
+        """Remove the epochs of cut records; if any were cut, the next records get a new epoch above all.
 
         An epoch that begins at the end of the log stays: it was begun for the next records.
         """
@@ -276,7 +276,7 @@ class LogRecovery:
         """Refuse the log if a segment is missing that this broker has not deleted.
 
         Segments below the log's start are not needed. In the middle, and behind the last existing segment, a line
-        counts where it joins its neighbours: earlier versions left lines of what a recovery cut.
+        counts if it joins its neighbours: earlier versions left lines of segments that a recovery cut.
         """
         checksums = self._files.checksums
         present = {segment.base_offset: segment for segment in segments}
@@ -456,7 +456,7 @@ class LogRecovery:
                 break
         last = recovered[-1]
         for start in self._known_epochs.starts:
-            if start.start_offset >= last.next_offset:  # begun for the next records, or for what is lost now
+            if start.start_offset >= last.next_offset:  # begun for the next records, or for lost ones
                 self._epochs.assign(start.leader_epoch, start.start_offset)
         if last.next_offset < self._durable_end:
             # Nothing is damaged, but whole batches that had been on the disk are missing.
@@ -468,7 +468,7 @@ class LogRecovery:
         return recovered
 
     def _restore_before(self, segments: Sequence[Segment], first: int, place: MarkedPlace | None) -> SlicedWork[None]:
-        """Restore the producers and epochs before what is read again: the first segment, or what is behind its mark."""
+        """Restore producers and epochs before the part to read again: the first segment, or its end behind the mark."""
         base_offset = segments[first].base_offset
         for offset in [offset for offset in self._files.snapshot_offsets if offset > base_offset]:
             self._files.delete_snapshot(offset)
@@ -564,7 +564,7 @@ class LogRecovery:
         return HeaderFault(segment.size_bytes, segment.next_offset, None, reason)
 
     def _is_known_to_be_lost(self, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]) -> bool:
-        """Whether a bad place is before the recovery point: by its own offset, or by what follows."""
+        """Whether a bad place is before the recovery point: by its own offset, or by that of later batches."""
         return (
             fault.expected_offset < self._durable_end
             or (behind.batches_count > 0 and behind.least_offset < self._durable_end)
@@ -640,7 +640,7 @@ class LogRecovery:
     def _cut(
         self, segment: Segment, fault: HeaderFault, behind: BatchesAfterDamage, later: Sequence[Segment]
     ) -> SlicedWork[None]:
-        """Cut a log at a bad place; keep what is cut if it contains a valid batch."""
+        """Cut a log at a bad place; keep the cut bytes if they contain a valid batch."""
         position = fault.position
         end_offset = behind.end_offset if behind.batches_count else fault.expected_offset
         holds_batches = behind.batches_count > 0 or valid_batch_at(segment.batches.log, position) is not None

@@ -1,11 +1,11 @@
 """Recovery mark, the file `recovery-mark` of a partition: the place in the active segment from which recovery reads on.
 
 A process that died leaves a segment of up to a gigabyte, which recovery would read again from its start. The mark names
-an offset that was on the disk when the mark was written, holds the producers' state there, and says what the index
-files held: recovery takes those, and reads the batches behind the mark alone.
+an offset that was on the disk when the mark was written, holds the producers' state there, and the state of
+the index files: recovery takes those, and reads the batches behind the mark alone.
 Nothing of it is synced. After the death of a process the page cache has all files. After a loss of power some may be
 missing or old; the checks of `find_mark` find that, and then the segment is read from its start. Its offset counts all
-the same: a log that ends before it has lost what had been acknowledged. One that cannot be read, or is of another
+the same: a log that ends before it has lost acknowledged records. A mark that cannot be read, or is of another
 partition, counts for nothing.
 """
 
@@ -47,7 +47,7 @@ MARK_INTERVAL_MS: Final = 5_000
 """Between two marks of a log, at least."""
 FEWEST_MARKED_RECORDS: Final = 2_000
 FEWEST_MARKED_BYTES: Final = 16 * 1024 * 1024
-"""What was appended since the last mark, in either way, before another is worth its write."""
+"""Records or bytes appended since the last mark from which on another is worth its write."""
 
 _VERSION: Final = 2
 _EARLIER_VERSION: Final = 1
@@ -60,11 +60,11 @@ _FIELDS = struct.Struct(">qqqqIiqqqIqIqI")
 class RecoveryMark(NamedTuple):
     """A place in an active segment, between two batches.
 
-    topic_id, partition: that it was written for; zeros and -1 where that is not known.
-    base_offset:         of the segment.
-    offset, position:    of the next batch.
-    last_batch_position, last_batch_crc: of the batch before the place, to know the log file by.
-    leader_epoch:        that wrote it.
+    topic_id, partition: owner of the mark; zeros and -1 if unknown.
+    base_offset:         base offset of the segment.
+    offset, position:    place of the next batch.
+    last_batch_position, last_batch_crc: position and CRC of the batch before the place, to detect a replaced log file.
+    leader_epoch:        epoch of that batch.
     max_timestamp_ms, offset_of_max: the greatest record timestamp in the segment; see `SegmentIndexes`.
     offset_index, time_index, transaction_index: the size and CRC-32C of the files; they may have grown since.
     producers:           their state, as a snapshot file has it.
@@ -89,7 +89,7 @@ class RecoveryMark(NamedTuple):
 class FoundMark(NamedTuple):
     """A mark of this partition: all below its offset was on the disk.
 
-    place:           what it names; None if not all of that is as it says.
+    place:           place that it names; None if any of its facts do not hold.
     is_of_the_log:   whether the log file has the batch before it.
     """
 
@@ -122,7 +122,7 @@ class MarkedLog(Protocol):
 
 
 def encode_mark(mark: RecoveryMark) -> bytes:
-    """Encode the content of the file: version, CRC-32C of what follows, numbers big-endian, identity, producers."""
+    """Encode the content of the file: version, CRC-32C of the rest, numbers big-endian, identity, producers."""
     topic_id, partition, *numbers, offset_index, time_index, transaction_index, producers = mark
     body = _FIELDS.pack(*numbers, *offset_index, *time_index, *transaction_index)
     body += _IDENTITY.pack(topic_id, partition) + producers
@@ -130,7 +130,7 @@ def encode_mark(mark: RecoveryMark) -> bytes:
 
 
 def decode_mark(content: bytes) -> RecoveryMark | None:
-    """Decode the content of the file; None if it is not what was written, or of a later version."""
+    """Decode the content of the file; None if it is corrupt, or of a later version."""
     if len(content) < _PREAMBLE.size + _FIELDS.size:
         return None
     version, checksum = _PREAMBLE.unpack_from(content)
@@ -186,7 +186,7 @@ def read_mark(files: PartitionFiles) -> RecoveryMark | str | None:
 
 
 def find_mark(files: PartitionFiles, epochs: LeaderEpochs, segment_of: Mapping[int, Segment]) -> FoundMark | None:
-    """Read the mark of a partition, and what it names; None if there is none.
+    """Read the mark of a partition, and the place that it names; None without a mark.
 
     segment_of: the segments by their base offsets. Raises StorageError.
     """
@@ -257,7 +257,7 @@ def _read_place(files: PartitionFiles, epochs: LeaderEpochs, segment: Segment, m
 
 
 class RecoveryMarks:
-    """The marks of one log: what the last one covers, and the next one, which waits until its offset is on the disk."""
+    """The marks of one log: the range of the last one; the next one, which waits until its offset is on the disk."""
 
     __slots__ = ("_captured_ms", "_digests", "_have_failed", "_last", "_waiting")
 
@@ -354,7 +354,7 @@ class RecoveryMarks:
 
 
 class _Index(Protocol):
-    """What the three indexes have in common."""
+    """The common methods of the three indexes."""
 
     def __len__(self) -> int: ...
 

@@ -78,7 +78,7 @@ class LogRetention:
         self._producers_swept_ms = 0
 
     def sweep(self, swept: SweptLog, now_ms: int, interval_ms: int) -> None:
-        """Roll by time, delete what has expired, expire producers, write what may wait.
+        """Roll by time, delete expired segments, expire producers, write deferred files.
 
         interval_ms: nothing is rolled or deleted for this long after the log was opened, or checked last.
         A failing disk takes the log offline, a full one does not; nothing is raised.
@@ -92,7 +92,7 @@ class LogRetention:
                 try:
                     self._roll_by_time(swept, now_ms)
                 except NoRoomError as error:
-                    swept.reports.no_room(error, now_ms)  # what has expired makes room
+                    swept.reports.no_room(error, now_ms)  # expired segments make room
                 self._delete_expired(swept, now_ms)
             if now_ms - self._producers_swept_ms >= PRODUCER_SWEEP_INTERVAL_MS:
                 self._producers_swept_ms = now_ms

@@ -14,7 +14,7 @@ LARGE_BATCH_BYTES = 8 * 1024
 
 
 class DamagedLogError(StorageError):
-    """A place in a log file that cannot be the next batch. What precedes it can still be read."""
+    """A place in a log file that cannot be the next batch. The batches before it can still be read."""
 
 
 class ScannedBatch(NamedTuple):

@@ -12,7 +12,7 @@ MAX_RANGES = 64
 class CheckedRange(NamedTuple):
     """Positions from `start` to before `end`; both are starts of batches (or the end of the file).
 
-    next_offset, leader_epoch: what the batch at `end` follows.
+    next_offset, leader_epoch: end offset and epoch of the batches before `end`.
     """
 
     start: int

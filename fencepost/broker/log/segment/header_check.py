@@ -1,6 +1,6 @@
 """Check of headers that another process has written: once, before the batches are served.
 
-What begins at the end of a batch confirms its length, so a check reads one header further. Where that leaves a gap of
+The header at the end of a batch confirms its length, so a check reads one header further. If that leaves a gap of
 offsets the length may reach over batches; then the checksum decides.
 """
 
@@ -32,7 +32,7 @@ _FIELDS = struct.Struct(">qiib6xi")  # base offset, batch length, leader epoch, 
 
 
 class CheckedHeaders(NamedTuple):
-    """What is checked now, and the fault behind it, if the check has met one."""
+    """The checked range, and the fault behind it, if the check has met one."""
 
     checked: CheckedRange
     fault: HeaderFault | None
@@ -48,10 +48,10 @@ def check_headers(
     offset: int,
     wanted_end: int,
 ) -> CheckedHeaders:
-    """Go on from the end of what is checked, at least beyond the batch that holds `offset`.
+    """Continue from the end of the checked range, at least beyond the batch that holds `offset`.
 
-    order:      that of the batches, which follow on what is checked.
-    index:      of the segment that begins at `base_offset`; its entries must lead to batches.
+    order:      order of the batches, which follow on the checked range.
+    index:      index of the segment that begins at `base_offset`; its entries must lead to batches.
     wanted_end: position up to which batches are to be checked, unless there are too many.
     """
     size_bytes = file.size_bytes
@@ -138,7 +138,7 @@ def _wrong_length(position: int, next_offset: int, _: int) -> HeaderFault:
 
 
 def _fault_at(file: LogFile, position: int, order: HeaderPlausibility) -> HeaderFault | None:
-    """Return what is wrong with a batch that does not simply continue the one before; None when nothing is."""
+    """Return the fault of a batch that does not simply continue the one before; None without a fault."""
     header = read_header(file.read(position, HEADER_BYTES))
     implausible = implausibility(header)
     if implausible is not None:

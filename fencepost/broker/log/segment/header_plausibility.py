@@ -1,7 +1,7 @@
 """Plausibility of batch headers: the next batch's fields that no checksum covers.
 
 A leader writes base offset, batch length, leader epoch and the format's number without touching the CRC, so a flipped
-bit in one of them leaves a batch that seems whole. Each of them is determined by what surrounds the batch:
+bit in one of them leaves a batch that seems whole. Each of them is determined by the neighbours of the batch:
 - Offsets join without gaps, except where compaction has left some. There a jump is false if the batch behind it
   contradicts it, if it leaves the range of the segment, or if the log ends with it.
 - Leader epochs never fall along a log, and rise only to one that is known, or that the next batch confirms.
@@ -29,9 +29,9 @@ NO_EPOCHS = LeaderEpochs()
 class HeaderFault(NamedTuple):
     """A place in a log file where the next batch does not begin.
 
-    expected_offset: that the batch there should have.
-    found_offset:    that it has; None where no header could be read.
-    reason:          what is wrong with it, in words.
+    expected_offset: offset that the batch there should have.
+    found_offset:    offset that it has; None if no header could be read.
+    reason:          description of the fault.
     """
 
     position: int
@@ -43,14 +43,14 @@ class HeaderFault(NamedTuple):
 class HeaderPlausibility:
     """Expectations of the next batch, while a file is read from its start or from an index entry on.
 
-    next_offset:    of the next batch.
+    next_offset:    offset of the next batch.
     end_offset:     no batch reaches it.
     may_skip:       compaction may have left gaps.
     is_open:        the end of the log is unknown, so that a gap needs a batch behind it that confirms it.
-    leader_epoch:   of the batch before; -1 when that is unknown.
+    leader_epoch:   epoch of the batch before; -1 if unknown.
     known_epochs:   the log's checkpoint of epochs and offsets.
     greatest_epoch: the partition's leader epoch now, as known here.
-    fault:          where and why the reading ended; None while it goes on.
+    fault:          place and cause of the end of the reading; None while it continues.
     """
 
     __slots__ = (

@@ -22,8 +22,8 @@ class CorruptTransactionIndexError(Exception):
 class LogSegments:
     """At least one segment; only the last, the active one, is appended to.
 
-    departures_count: how often segments were removed or replaced.
-    departed_bytes:   by how much that, and nothing else, has made the log smaller.
+    departures_count: number of removals and replacements of segments.
+    departed_bytes:   bytes by which these, and nothing else, have made the log smaller.
     """
 
     __slots__ = ("_base_offsets", "_segments", "active", "departed_bytes", "departures_count", "sealed_bytes")

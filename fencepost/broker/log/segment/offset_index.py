@@ -39,7 +39,7 @@ class OffsetIndex:
     def from_bytes(cls, content: bytes | memoryview, log_size_bytes: int, offsets_count: int) -> OffsetIndex:
         """Read a file's content. Raises CorruptIndexError unless offsets and positions rise and stay inside the log.
 
-        offsets_count: that the segment may hold.
+        offsets_count: number of offsets that the segment may hold.
         """
         if len(content) % ENTRY_BYTES:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {ENTRY_BYTES}")

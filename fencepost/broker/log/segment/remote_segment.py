@@ -1,6 +1,6 @@
 """Remote segments: their files are in a store that all nodes share, and are fetched when a reader needs them.
 
-A remote segment is part of the log as any other: its offsets, its size and its age count. What reads its batches gets
+A remote segment is part of the log as any other: its offsets, size and age count. A reader of its batches gets
 SegmentNotLocalError instead, fetches the segment, and reads again. Its transaction index is local, if it has one: reads
 of committed records search the indexes of later segments, too.
 Source: KIP-405.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class RemoteSegmentMetadata(NamedTuple):
     """The metadata of a segment in the shared store, which never changes.
 
-    end_offset:       where the next segment begins.
-    size_bytes:       of its log file.
-    max_timestamp_ms: the greatest of its records; where none has a timestamp, when it was last written.
+    end_offset:       start of the next segment.
+    size_bytes:       size of its log file.
+    max_timestamp_ms: the greatest of its records; if none has a timestamp, the time of its last write.
     has_aborted:      whether it has a transaction index.
-    leader_epoch:     of its last records.
-    object_id:        by which the store names its files.
-    checksums:        of its files, back to back; None of a segment that was stored before there were any.
+    leader_epoch:     epoch of its last records.
+    object_id:        id by which the store names its files.
+    checksums:        checksums of its files, back to back; None of a segment stored by an earlier version.
     """
 
     base_offset: int
@@ -55,8 +55,8 @@ class RemoteLogStore(Protocol):
     def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
         """Fetch the files of a segment of an open log, and replace its `RemoteSegment` in the log by a local one.
 
-        The fetch begins at once, also if nothing awaits it; several calls share one. What it returns raises
-        StorageError if that failed, or if the log was closed meanwhile. Raises StorageError itself if a fetch has just
+        The fetch begins at once, also if nothing awaits it; several calls share one. The awaitable raises
+        StorageError if that failed, or if the log was closed since. Raises StorageError itself if a fetch has just
         failed: then it is not retried at once.
         """
         ...
@@ -74,7 +74,7 @@ class SegmentNotLocalError(Exception):
         self._segment = segment
 
     def fetch(self) -> Awaitable[None]:
-        """Begin to fetch the segment; it is local when what is returned ends. That raises StorageError, and this, too:
+        """Begin to fetch the segment; it is local when the awaitable ends. Both raise StorageError:
         see `RemoteLogStore.fetch`."""
         return self._segment.fetch()
 

@@ -1,6 +1,6 @@
 """One segment of a partition's log: appends of batches, its life from opening to deletion, and its parts.
 
-What it knows lives in its parts: the batches of its log file, the two indexes, the transaction index, its other files.
+Its parts hold its state: the batches of its log file, the two indexes, the transaction index, its other files.
 Source: Kafka's LogSegment.
 """
 
@@ -29,7 +29,7 @@ MAX_POSITION = 2**31 - 1
 class SegmentLimits(NamedTuple):
     """Limits within which a segment takes batches.
 
-    age_ms: from the greatest timestamp of the first batch to that of the last; no limit where one has no timestamp.
+    age_ms: time from the greatest timestamp of the first batch to that of the last; no limit if one has none.
     """
 
     size_bytes: int
@@ -44,7 +44,7 @@ class Segment:
 
     Its parts know nothing of the segment, and only of those before them:
     files:        names and paths of its files, and their lines in the list of checksums.
-    batches:      the log file and what is known of its batches.
+    batches:      the log file and the known facts of its batches.
     indexes:      offset index and time index.
     transactions: the transaction index.
     """
@@ -122,7 +122,7 @@ class Segment:
     ) -> bool:
         """Write one batch, given in pieces, at the end. Returns False where `has_room_for` finds that it does not fit.
 
-        size_bytes: of all pieces together.
+        size_bytes: size of all pieces together.
         limits:     None where the caller knows that the batch fits.
         Raises StorageError; the segment is then as it was.
         """
@@ -303,7 +303,7 @@ class Segment:
         max_timestamp_ms: int,
         offset_of_max: int,
     ) -> None:
-        """Go on from what is known of the batches below an offset, before the others are given to `add_scanned`."""
+        """Continue from the facts of the batches below an offset, before the others are given to `add_scanned`."""
         self._reads.forget_checks()
         self._room_limits = None
         self.indexes.resume(offset_index, time_index, max_timestamp_ms, offset_of_max)

@@ -37,7 +37,7 @@ class SegmentRead(NamedTuple):
 
 
 class SegmentBatches:
-    """The log file of a segment, and what is known of its batches.
+    """The log file of a segment, and the known facts of its batches.
 
     base_offset:  offset of the first record it may hold.
     next_offset:  offset after its last record; `base_offset` when empty.
@@ -72,7 +72,7 @@ class SegmentBatches:
         self.last_batch_position = 0
         self._first_timestamp_ms: int | None = None
 
-    # What the file holds
+    # Content of the file
 
     @property
     def first_timestamp_ms(self) -> int | None:
@@ -91,7 +91,7 @@ class SegmentBatches:
         self._first_timestamp_ms = max_timestamp_ms
 
     def forget_content(self) -> None:
-        """Forget what was read of the file, before its batches are given to `add_scanned` again."""
+        """Forget the content of the file, before its batches are given to `add_scanned` again."""
         self._first_timestamp_ms = None
         self.next_offset = self.base_offset
 

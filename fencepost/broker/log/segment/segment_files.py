@@ -34,7 +34,7 @@ def forget_segments(checksums: SegmentChecksums, base_offsets: Iterable[int]) ->
 class SegmentFiles:
     """The files of one segment, named by its base offset and a suffix (`.log`).
 
-    disk: that they lie on.
+    disk: disk of the files.
     """
 
     __slots__ = ("_base_offset", "_checksums", "_directory", "_is_start_noted", "disk")
@@ -68,7 +68,7 @@ class SegmentFiles:
     # Checksums, with which a later start compares the files
 
     def recorded(self, suffix: str) -> FileRecord | None:
-        """Return what the list of checksums says of a file. Raises StorageError."""
+        """Return a file's record in the list of checksums. Raises StorageError."""
         return self._checksums.get(file_name(self._base_offset, suffix))
 
     def require_recorded(self, suffix: str, content: bytes | None) -> None:
@@ -132,6 +132,6 @@ def has_start(file: LogFile, noted: FileRecord | None) -> bool:
 
 
 def _start_check(file: LogFile, size_bytes: int) -> int:
-    """The CRC-32C of the start of a log file, without what the first batch's own checksum does not cover."""
+    """The CRC-32C of the start of a log file, without the fields that the first batch's own CRC does not cover."""
     check: int = crc32c(file.read(CRC_POSITION, size_bytes - CRC_POSITION))
     return check

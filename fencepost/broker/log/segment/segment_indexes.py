@@ -24,9 +24,9 @@ NO_TIMESTAMP = -1
 
 
 class SegmentIndexes:
-    """The indexes of one segment, and what their next entries depend on.
+    """The indexes of one segment, and the state from which their next entries follow.
 
-    interval_bytes:           of the log file between two entries, at least.
+    interval_bytes:           least bytes of the log file between two entries.
     unindexed_end_position:   a batch that begins above it gets an entry.
     known_max_timestamp_ms:   the greatest record timestamp, -1 without one; None while `max_timestamp_ms` would first
                               read it from the time index.
@@ -124,7 +124,7 @@ class SegmentIndexes:
             offsets_count = batches.bound_offset - batches.base_offset
             self._offset_index = OffsetIndex.from_bytes(offsets, batches.log.size_bytes, offsets_count)
             self._time_index = TimeIndex.from_bytes(times, offsets_count)
-            # What a checksum covers is not to blame for damage.
+            # A file that its checksum covers is not to blame for damage.
             self._were_read = files.recorded(".index") is None
             if files.recorded(".timeindex") is None:
                 self._check_greatest_time(self._time_index)

@@ -115,7 +115,7 @@ class SegmentReads:
     def _check_headers(self, position: int, offset: int, max_bytes: int) -> int:
         """Check the headers of the batches that a read from `offset` would serve and that this process has not written.
 
-        position: of an index entry, or 0. Batches are checked once.
+        position: place of an index entry, or 0. Batches are checked once.
         Returns the position up to which a reader may read, after the batch that holds `offset`. Raises DamagedLogError
         where that batch, or one before it, is damaged.
         """
@@ -141,13 +141,13 @@ class SegmentReads:
         return checked.end
 
     def _following_chunk(self, position: int, size_bytes: int, offset: int) -> memoryview:
-        """Read on where the walk to an offset leaves what is read. Raises DamagedLogError."""
+        """Read on if the walk to an offset leaves the read chunk. Raises DamagedLogError."""
         if size_bytes < EXTENT.size:
             raise self._damaged(position, offset, "the bytes from there on are no batch")
         return self._batches.log.read(position, size_bytes)
 
     def _one_batch(self, position: int, found: memoryview, size_bytes: int, *, is_lazy: bool) -> SegmentRead:
-        """Read one batch. found: what is read of it already."""
+        """Read one batch. found: the part read already."""
         if len(found) == size_bytes:
             return SegmentRead(found, position + size_bytes)
         if is_lazy:

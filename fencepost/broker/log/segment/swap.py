@@ -1,6 +1,6 @@
 """Swap of a rewritten segment for those it was made from, by the cleaner: a crash leaves one or the others.
 
-The new log file is written as `<base>.log.cleaned`, what is left of the transaction indexes as `.txnindex.cleaned`.
+The new log file is written as `<base>.log.cleaned`, the rest of the transaction indexes as `.txnindex.cleaned`.
 When both are on the disk, renaming the first to `<base>.log.swap` decides that they count. Then the old segments are
 deleted and the new files get their names, the log first. The last batch of the new log ends where the last of the old
 segments ended, so a start that finds a swap file knows which segments it stands for.

@@ -1,7 +1,7 @@
-"""Scan of a log file's tail: reads batch by batch with every checksum, and judges what is at the first bad place.
+"""Scan of a log file's tail: reads batch by batch with every checksum, and judges the first bad place.
 
-After an unclean stop the end of a log may hold half a batch, zeros, or whole batches behind a hole: what had not been
-synced reaches the disk in any order or not at all.
+After an unclean stop the end of a log may hold half a batch, zeros, or whole batches behind a hole: unsynced
+bytes reach the disk in any order or not at all.
 Source: Kafka's LogSegment.recover, which cuts at the first batch that is not valid.
 """
 
@@ -46,7 +46,7 @@ class TailBatch(NamedTuple):
 class BatchesAfterDamage(NamedTuple):
     """The whole, valid batches behind a bad place.
 
-    least_offset, end_offset: of all of them together.
+    least_offset, end_offset: bounds of all of them together.
     """
 
     batches_count: int
@@ -121,7 +121,7 @@ def batches_after_damage(
             count += 1
             least_offset = min(least_offset, batch.header.base_offset)
             end_offset = max(end_offset, batch.header.last_offset + 1)
-            # Bytes inside a valid batch are its content, whatever they look like.
+            # Bytes inside a valid batch are its content, even if they look like a batch.
             start += batch.header.size_bytes - 1
             if start >= len(chunk):
                 next_position = candidate + batch.header.size_bytes

@@ -22,7 +22,7 @@ _UPPER = 1 if sys.byteorder == "little" else 0  # place of a timestamp's upper h
 class TimeIndex:
     """The entries of one segment: `timestamps_ms` (int64) and `last_offsets` (int32, relative to the base offset).
 
-    greatest_timestamp_ms: that of the last entry; -1 when there is none.
+    greatest_timestamp_ms: timestamp of the last entry; -1 if there is none.
     """
 
     __slots__ = ("greatest_timestamp_ms", "last_offsets", "timestamps_ms", "written_count")
@@ -37,7 +37,7 @@ class TimeIndex:
     def from_bytes(cls, content: bytes | memoryview, offsets_count: int) -> TimeIndex:
         """Read a file's content. Raises CorruptIndexError unless timestamps and offsets rise and are in the segment.
 
-        offsets_count: that the segment may hold.
+        offsets_count: number of offsets that the segment may hold.
         """
         if len(content) % TIME_INDEX_ENTRY.size:
             raise CorruptIndexError(f"{len(content)} bytes are not whole entries of {TIME_INDEX_ENTRY.size}")

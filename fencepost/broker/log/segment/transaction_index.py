@@ -22,9 +22,9 @@ ENTRY_VERSION: Final = 0
 class TransactionIndexEntry(NamedTuple):
     """One aborted transaction.
 
-    last_offset:        of the marker.
-    last_stable_offset: of the log as soon as the marker was there: the first offset of the earliest transaction that
-                        was still open then, else the offset after the marker.
+    last_offset:        offset of the marker.
+    last_stable_offset: last stable offset right after the marker's append: the first offset of the earliest transaction
+                        that was still open then, else the offset after the marker.
     """
 
     producer_id: int

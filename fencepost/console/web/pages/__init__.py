@@ -1,4 +1,4 @@
-"""The pages: by address, the function that gathers what its template shows."""
+"""The pages: by address, the function that reads the data of its template."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ AT_ONCE: Final = 8
 
 @dataclass(frozen=True)
 class ConnectedClient:
-    """A client, and what it is known by: a member of a group, or the producer of a transactional id."""
+    """A client and its role: a member of a group, or the producer of a transactional id."""
 
     client_id: str
     address: str

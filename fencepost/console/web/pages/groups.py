@@ -51,7 +51,7 @@ TARGETS: Final[Mapping[str, str]] = {
     "shift": "a distance from where it is",
 }
 MOST_AGED: Final = 50
-"""Partitions of which one batch is read to say how old what waits is."""
+"""Maximum number of partitions of which one batch is read for the age of waiting records."""
 NO_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
@@ -110,7 +110,7 @@ async def _read(visit: Visit, group: ListedGroup) -> GroupState:
 
 
 async def _fill_ages(visit: Visit, state: GroupState, partitions: Mapping[Place, PartitionState]) -> None:
-    """Read how old what is waiting is, for the partitions with the most of it."""
+    """Read the age of the oldest waiting record, for the partitions with the most of them."""
     waiting = sorted(
         (one for one in state.offsets if one.lag.deliverable or one.lag.blocked), key=lambda one: -(one.lag.end or 0)
     )

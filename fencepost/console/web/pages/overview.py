@@ -1,4 +1,4 @@
-"""The first page: what is wrong, and the size of it all; and the search over all names."""
+"""The first page: problems, and sizes of the cluster; and the search over all names."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def overview(visit: Visit) -> Page:
 
 
 def health(offline: int, held: int, overdue: int, behind: int) -> list[str]:
-    """What is wrong, in words, the worst first; empty if nothing is."""
+    """Return the problems, in words, the worst first; empty without any."""
     said = []
     if offline:
         said.append(f"{counted(offline, 'partition')} {_is(offline)} offline.")

@@ -117,7 +117,7 @@ def _message_row(row: ShownRecord, shown_format: str, transactional_id: str | No
 
 
 def in_format(content: bytes | None, shown_format: str) -> str | None:
-    """Bytes as text, JSON in lines, or hex. What is no text is shown as hex: nothing is guessed."""
+    """Return bytes as text, JSON in lines, or hex. Bytes that are no text become hex: nothing is guessed."""
     if content is None:
         return None
     if shown_format == "hex":

@@ -31,7 +31,7 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
 
 @dataclass(frozen=True)
 class TransactionRow:
-    """A transactional id, with what its coordinator says of it. age_ms: None unless a transaction is open."""
+    """A transactional id, with its state at its coordinator. age_ms: None unless a transaction is open."""
 
     transactional_id: str
     producer_id: int
