@@ -20,9 +20,9 @@ class ResolverSettings:
     """One resolver.
 
     name: letters, digits, `-`, `_`. ids: globs of transactional ids; the first resolver with a glob that matches is
-    asked. type: `http`, `sql` or `record`; options: what that type needs, such as `url`.
+    asked. type: `http`, `sql` or `record`; options: settings of that type, such as `url`.
 
-    first_ms: from the start of a transaction to the first question. interval_ms, backoff, interval_max_ms: the pause
+    first_ms: time from the start of a transaction to the first question. interval_ms, backoff, interval_max_ms: pause
     after an answer `unknown` is interval_ms · backoff^(checks - 1), at most interval_max_ms. checks_max: answers
     `unknown` before the transaction is exhausted. timeout_ms: limit of one question. concurrency: questions at a time.
     """

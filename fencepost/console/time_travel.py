@@ -155,7 +155,7 @@ def _begun_before(batches: list[Batch], from_offset: int, open_since: Mapping[in
         header = batch.header
         producer_id = header.producer_id
         if batch.is_marker:
-            # A marker with no records here before it ends a transaction that began before the range, or has none here.
+            # If it is the first batch of its producer, the transaction began before the range, or has no records here.
             if producer_id not in has_written and producer_id not in found:
                 found[producer_id] = _early(producer_id, header.producer_epoch, from_offset, header.max_timestamp_ms)
             has_written.add(producer_id)
