@@ -1,1 +1,1 @@
-"""Inspection of a stopped broker's data directory: what is damaged, what that costs, and its repair."""
+"""Inspection of a stopped broker's data directory: the damage, its cost, and its repair."""

@@ -1,4 +1,4 @@
-"""Findings of `fencepost log verify` in words: what is wrong, what the next start does about it, and the choices."""
+"""Findings of `fencepost log verify` in words: the fault, the reaction of the next start, and the choices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Temporary copy of a data directory's metadata: SQLite writes beside a file even when it only reads it.
 
-And their repair, which is what the next start does with them.
+And their repair, which does the same as the next start.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NEEDLESS = (COPY_SUFFIX, COUNT_SUFFIX)
 class CopiedMetadata(NamedTuple):
     """A store on the copy: it may be read and, without effect, written.
 
-    restored:  why, and from a copy of which time, the next start restores the file; None where it does not.
-    went_back: why the file is older than it was, with no newer copy; None where it is not.
+    restored:  reason for which the next start restores the file, and time of the copy; None if it does not.
+    went_back: reason for which the file is older than it was, with no newer copy; None if it is not.
     unusable:  the paths of the copy and the count, if they are there and cannot be used.
     """
 

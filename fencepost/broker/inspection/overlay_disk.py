@@ -39,7 +39,7 @@ class ReadOnlyFiles:
         return descriptor
 
     def file_size(self, path: str) -> int | None:
-        """Return the size of a file; None where it is missing. Raises StorageError, also for what is not a file."""
+        """Return the size of a file; None if it is missing. Raises StorageError, also for any path but a file's."""
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):

@@ -1,6 +1,6 @@
 """Scan of one partition: reads all its files, every byte of every segment, and compares them, which no start does.
 
-`broker.log.recovery.recovery` has the same rules, for what a crash may have left unfinished.
+`broker.log.recovery.recovery` has the same rules, for files that a crash may have left unfinished.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ CheckRecords = Callable[[RecordBatch], str | None]
 
 
 class Expectations(NamedTuple):
-    """What other files state about a partition.
+    """The statements of other files about a partition.
 
-    recovery_point:   up to which offset it is known to be on the disk; None where the checkpoint cannot be read.
-    log_start_offset: as checkpointed.
+    recovery_point:   offset up to which it is known to be on the disk; None if the checkpoint cannot be read.
+    log_start_offset: offset as checkpointed.
     is_clean:         whether the last stop was clean: then the log ends at its recovery point.
-    topic_id:         from the metadata; None for an unknown topic, or where they cannot be read.
+    topic_id:         id from the metadata; None for an unknown topic, or if they cannot be read.
     topics:           the names of all topics, by id.
     is_compacted:     whether offsets may have gaps.
     """
@@ -143,7 +143,7 @@ class PartitionScan:
         self._snapshots = numbered.get(".snapshot", [])
         self._look_at_small_files()
         if self._is_of_another:
-            # What else there is concerns the log of the other partition.
+            # All other problems concern the log of the other partition.
             self.problems[:] = [problem for problem in self.problems if problem.kind is Kind.FOREIGN]
             self.end_offset = max(self._known.recovery_point or 0, self._known.log_start_offset)
             return
@@ -485,7 +485,7 @@ class PartitionScan:
             segment.end_offset = max(segment.end_offset, end)
 
     def _look_for_missing(self, segment: _Segment, size_bytes: int, following: int | None) -> None:
-        """Check for missing records between the end of a segment and what follows."""
+        """Check for missing records between the end of a segment and its successor."""
         path = self._path(segment.base_offset, ".log")
         recorded = self._checksums.get(file_name(segment.base_offset, ".log"))
         is_last = following is None
@@ -553,7 +553,7 @@ class PartitionScan:
         self._is_replayed_wholly = False
         self.end_offset = max(self.end_offset, end)
 
-    # What was made from the log
+    # Files derived from the log
 
     def _compare_indexes(self, segment: _Segment) -> None:
         base_offset = segment.base_offset
@@ -718,7 +718,7 @@ class _EpochJudge:
             yield self._judge(held, found.batch.header.partition_leader_epoch)
 
     def finish(self, following: int | None = None) -> Iterator[tuple[Found, str | None]]:
-        """Decide the rest. following: the epoch of what comes next; None when not known."""
+        """Decide the rest. following: the epoch of the next batch; None if unknown."""
         held, self._held = self._held, None
         if held is not None:
             yield self._judge(held, following)

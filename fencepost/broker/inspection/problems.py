@@ -1,4 +1,4 @@
-"""Problems of a partition's files, as values: the place, what it concerns, and what can be done."""
+"""Problems of a partition's files, as values: the place, the affected offsets, and the facts for a repair."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Kind(Enum):
 class DirectoryProblem(NamedTuple):
     """One problem in a partition's directory.
 
-    position, end_position: in the file, in bytes; None where the whole file is meant.
+    position, end_position: bounds in the file, in bytes; None for the whole file.
     first_offset, end_offset: the affected offsets, end exclusive; None where there are none, or (end) where it is
         unknown.
-    replacement:   for a header: the bytes that belong at `position`.
-    follows_valid: for damage: whether valid batches follow.
-    leader_epoch, time_ms: of the batches before it.
+    replacement:   bytes of a header that belong at `position`.
+    follows_valid: whether valid batches follow the damage.
+    leader_epoch, time_ms: epoch and time of the batches before it.
     """
 
     kind: Kind

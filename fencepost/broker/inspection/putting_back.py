@@ -1,6 +1,6 @@
 """Puts directories and log files that were exchanged back in their places, as the lists of checksums name them.
 
-A directory belongs to the partition that its list names; a log file, to the list that has noted its beginning. What
+A directory belongs to the partition that its list names; a log file, to the list that has noted its beginning. One that
 fits no place, or more than one, stays where it is. Everything is renamed in two steps, so that an interrupted run is
 finished by the next one: first out of the way, to the name of its place with `.moved` behind, then to its place.
 """
@@ -81,7 +81,7 @@ def _base_offsets(files: PartitionFiles) -> list[int]:
 
 
 def _possible(moves: list[Move], present: set[str]) -> list[Move]:
-    """Leave out what has no place, or more than one, and what would take the place of something that stays."""
+    """Leave out files with no place, or several, and those that would take the place of one that stays."""
     sources, targets = Counter(one.source for one in moves), Counter(one.target for one in moves)
     moves = [one for one in moves if sources[one.source] == targets[one.target] == 1]
     while True:
@@ -107,7 +107,7 @@ async def put_back(data_directory: str, disk: Disk, moves: list[Move]) -> None:
 
 
 async def finish_moves(data_directory: str, disk: Disk) -> None:
-    """Give what an interrupted run has moved out of the way its place, if that is free. Raises StorageError."""
+    """Move files of an interrupted run from their temporary names to their places, if free. Raises StorageError."""
     for path in list(_unfinished(data_directory, disk)):
         target = path.removesuffix(MOVED_SUFFIX)
         if not disk.exists(target):

@@ -1,4 +1,4 @@
-"""Repair of a data directory: fixes what verification has found, first on a disk in memory, then on the real one.
+"""Repair of a data directory: fixes the findings of verification, first on a disk in memory, then on the real one.
 
 A repair after which the log would still be refused is therefore never begun.
 """
@@ -32,7 +32,7 @@ from fencepost.broker.storage.disk import Disk, StorageError
 
 @dataclass
 class RepairedPartition:
-    """The result for one partition. kept: files with what was given up. failed: why nothing, or not all, was done."""
+    """The result for one partition. kept: files with the bytes given up. failed: why nothing, or not all, was done."""
 
     name: TopicPartition
     plan: Plan
@@ -49,9 +49,9 @@ class Repair:
     """One repair of a directory, used exclusively.
 
     disk:        the disk to write to.
-    accept_loss: also give up what cannot be recovered.
+    accept_loss: also give up unrecoverable records.
     cut:         give up all that follows the first loss.
-    is_dry_run:  report what would be done, and do nothing.
+    is_dry_run:  report the changes, and make none.
     """
 
     def __init__(

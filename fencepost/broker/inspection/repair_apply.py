@@ -1,8 +1,8 @@
 """Application of a repair plan, in an order in which a crash at any moment leaves a state that the next repair
 continues.
 
-What is given up is durable in its own file before a log file changes. One rename replaces a log file as a whole.
-The broker's own recovery rebuilds, last, what is derived from the log.
+Bytes given up are durable in their own file before a log file changes. One rename replaces a log file as a whole.
+The broker's own recovery rebuilds, last, the files derived from the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def apply_plan(
     topic_id: bytes | None,
     now_ms: int,
 ) -> list[str]:
-    """Repair one partition; return the files that keep what was given up.
+    """Repair one partition; return the files that keep the bytes given up.
 
     Raises StorageError; another repair then does the rest.
     """
@@ -61,7 +61,7 @@ async def apply_plan(
         # Before the list forgets the log file: without its checksum, a start would accept a stale index.
         disk.delete(path)
     if plan.reread_from is not None or plan.restarts_at is not None:
-        disk.delete(files.path(RECOVERY_MARK_FILE))  # it names what the log may not have any more
+        disk.delete(files.path(RECOVERY_MARK_FILE))  # it names a place that the log may have lost
     _forget_checksums(disk, files, plan)
     if plan.writes_log_start:
         _note_offset(f"{data_directory}/{LOG_START_FILE}", name, log_start_offset, disk)
@@ -89,7 +89,7 @@ async def apply_plan(
 async def _finish(
     loaded: LoadedLog, plan: Plan, data_directory: str, name: TopicPartition, files: PartitionFiles
 ) -> None:
-    """Sync what was read again, then write the checkpoint."""
+    """Sync the files that were read again, then write the checkpoint."""
     disk, directory = files.disk, files.directory
     try:
         if loaded.offline_reason is not None:
@@ -149,7 +149,7 @@ async def _set_aside_whole(disk: Disk, directory: str, path: str) -> str:
 
 
 async def _rewrite(disk: Disk, directory: str, path: str, edits: Sequence[Edit]) -> list[str]:
-    """Replace a log file by one with the edits; return the files that keep what was cut out."""
+    """Replace a log file by one with the edits; return the files that keep the bytes cut out."""
     kept = [await _keep(disk, directory, path, edit) for edit in edits if edit.is_kept]
     unfinished = path + UNFINISHED_SUFFIX
     before = disk.open(path) if disk.exists(path) else None
@@ -194,7 +194,7 @@ def _copied(file: LogFile, position: int, end_position: int) -> Iterator[memoryv
 
 
 async def _keep(disk: Disk, directory: str, path: str, edit: Edit) -> str:
-    """Copy what is cut out of a log file into its own file, durably; an identical one is reused."""
+    """Copy the bytes cut out of a log file into their own file, durably; an identical one is reused."""
     target = _free_name(disk, path, edit)
     if disk.exists(target):
         return target

@@ -1,7 +1,7 @@
-"""Plan of a partition's repair: which bytes of which files are replaced, and what that gives up.
+"""Plan of a partition's repair: which bytes of which files are replaced, and which records that gives up.
 
 Records that are given up leave an empty batch with their offsets, as compaction leaves them: no offset is given out
-twice, what follows keeps its place, and readers skip the batch.
+twice, later records keep their places, and readers skip the batch.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Edit(NamedTuple):
 class Plan:
     """The repair of one partition.
 
-    edits:       by the path of a log file; a missing file is created.
+    edits:       edits by the path of a log file; a missing file is created.
     set_aside:   log files that are given up as a whole, and renamed.
     deletes:     files that are rebuilt.
     repaired:    the problems that are solved by it.
     left:        the other problems, with the reason.
-    lost_offsets: how many offsets are given up; each had at most one record.
+    lost_offsets: number of offsets that are given up; each had at most one record.
     reread_from: the first segment that is read again, with all derived files rebuilt; None when nothing is to be done.
     writes_log_start: its line of log-start-offset-checkpoint is rewritten.
     writes_topic_id: partition.metadata is rewritten.
     raises_epoch: the next records get a new leader epoch.
-    restarts_at: for a log of which nothing is left: its first offset.
+    restarts_at: first offset of a log of which nothing is left.
     """
 
     edits: dict[str, list[Edit]] = field(default_factory=dict)
@@ -66,9 +66,9 @@ class Plan:
 def make_plan(scan: PartitionScan, *, accept_loss: bool, cut: bool = False, topic_id: bytes | None = None) -> Plan:
     """Plan the repair of a partition.
 
-    accept_loss: also give up what cannot be recovered.
+    accept_loss: also give up unrecoverable records.
     cut:         give up all that follows the first loss, rather than leave offsets without records.
-    topic_id:    of the partition's topic; None when that is not known.
+    topic_id:    id of the partition's topic; None if unknown.
     """
     plan = Plan()
     cut_at = next((one for one in scan.problems if _loses_records(one)), None) if accept_loss and cut else None

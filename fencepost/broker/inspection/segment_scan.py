@@ -43,7 +43,7 @@ class Whole(NamedTuple):
 class Mended(NamedTuple):
     """A batch with its records as they were written, and its header with `batch.header` in place of the file's.
 
-    reason: what is false in the file, and how the true value is known.
+    reason: description of the false value, and the source of the true one.
     """
 
     position: int
@@ -54,8 +54,8 @@ class Mended(NamedTuple):
 class Damaged(NamedTuple):
     """A part of the file that cannot be read, or whose offsets are unknown.
 
-    first_offset: of its records.
-    end_offset:   of what follows; None where nothing does, and the end is unknown.
+    first_offset: first offset of its records.
+    end_offset:   offset after it; None if nothing follows, and the end is unknown.
     is_tail:      whether nothing valid follows in this file.
     """
 
@@ -91,7 +91,7 @@ def scan_segment(
     """Yield the content of a log file, in order.
 
     base_offset:      none of its batches may begin below.
-    next_base_offset: of the next segment, the bound on its last batch's end; None for the last segment.
+    next_base_offset: base of the next segment, the bound on its last batch's end; None for the last segment.
     end_offset:       the known end of the last segment; None where it is unknown.
     Raises StorageError.
     """

@@ -41,10 +41,10 @@ from fencepost.protocol.primitives import DecodeError
 class TriedPartition:
     """The result of a start for one partition.
 
-    topic_id:       from the metadata; None where they have no such topic.
+    topic_id:       id from the metadata; None if they have no such topic.
     is_stray:       whether it is left alone, as it belongs to no known topic.
     offline_reason: None where it is served.
-    coordinator_reason: why its coordinator cannot load it; None where it can, or there is none.
+    coordinator_reason: cause for which its coordinator cannot load it; None if it can, or there is none.
     """
 
     topic_id: bytes | None = None
@@ -60,7 +60,7 @@ class TriedPartition:
 class TriedStart:
     """The result of a start for a data directory.
 
-    refused: why it fails; None where it does not.
+    refused: cause of its failure; None if it succeeds.
     topics:  the names of the known topics, by id.
     """
 

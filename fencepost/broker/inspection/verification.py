@@ -65,7 +65,7 @@ class ScannedPartition:
     """A partition with all that is known of it.
 
     tried:       the next start's result; None where it is unknown. after_crash: that of a start after a crash.
-    refusal:     why one of them refuses it.
+    refusal:     cause for which one of them refuses it.
     """
 
     name: TopicPartition
@@ -86,7 +86,7 @@ class Report:
     """All results of a verification.
 
     of_metadata: the findings that `repair_metadata` mends; those of damage with a loss.
-    moves:       what a repair has put back in its place.
+    moves:       files that a repair has put back in their places.
     known:       all partitions that any file mentions, with their topic ids, None where the metadata do not have them.
     """
 
@@ -394,7 +394,7 @@ def _add_refusal(one: ScannedPartition) -> None:
         foreign = DirectoryProblem(
             Kind.FOREIGN, refusal.path, refusal.what, first_offset=first_offset, end_offset=end_offset
         )
-        problems[:] = [foreign]  # what else there is concerns the other log
+        problems[:] = [foreign]  # all other problems concern the other log
         return
     if refusal.is_missing and base_offsets and first_offset > base_offsets[0]:
         # Between other segments, or after them: its offsets can be kept.
@@ -436,7 +436,7 @@ def _add_stray(report: Report, one: ScannedPartition) -> None:
 
 
 def _outcome(one: ScannedPartition, problem: DirectoryProblem) -> str:
-    """Return what the next start does with the partition."""
+    """Return the next start's result for the partition."""
     tried, crashed = one.tried, one.after_crash
     if tried is None:
         return "not known: the start itself is refused"
