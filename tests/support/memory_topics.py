@@ -92,6 +92,10 @@ class MemoryLog:
     def __post_init__(self) -> None:
         self.flush_gate.set()
 
+    @property
+    def is_offline(self) -> bool:
+        return self.offline_reason is not None
+
     def append_records(
         self,
         records: Sequence[PlainRecord],

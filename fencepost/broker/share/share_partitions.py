@@ -342,7 +342,8 @@ class ServedSharePartitions:
         return await asyncio.shield(task)
 
     async def _load(self, key: SharePartitionKey, partition_log: PartitionLog) -> ServedSharePartition | ErrorCode:
-        state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
+        leader_epoch = partition_log.leader_epoch
+        state = await self._persister.read(key, leader_epoch=leader_epoch)
         first_offset = UNKNOWN_OFFSET
         if not isinstance(state, ErrorCode) and state.start_offset == UNKNOWN_OFFSET:
             try:
@@ -350,11 +351,16 @@ class ServedSharePartitions:
             except StorageError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
             # The search may have taken long: the state may have changed meanwhile.
-            state = await self._persister.read(key, leader_epoch=partition_log.leader_epoch)
+            state = await self._persister.read(key, leader_epoch=leader_epoch)
         if isinstance(state, ErrorCode):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER if state is ErrorCode.FENCED_LEADER_EPOCH else state
         if partition_log.is_offline or partition_log.is_deleted:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        is_led_here = self._topics.log(partition_log.topic_partition) is partition_log
+        if not is_led_here or partition_log.leader_epoch != leader_epoch:
+            # The partition moved during the wait. `_partition_resigned` found nothing to drop, so that this state would
+            # be served, outdated, when the partition returns.
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
         start_offset = first_offset if state.start_offset == UNKNOWN_OFFSET else state.start_offset
         share_partition = ServedSharePartition(
             key,
