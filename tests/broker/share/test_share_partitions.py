@@ -10,8 +10,8 @@ import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.share.persister import SharePersister
-from fencepost.broker.share.share_partitions import ServedSharePartition, ServedSharePartitions
 from fencepost.broker.share.shard import SharePartitionKey, ShareState
+from fencepost.broker.share.share_partitions import ServedSharePartition, ServedSharePartitions
 from fencepost.protocol.errors import ErrorCode
 from tests.support.group_broker import GroupBroker
 

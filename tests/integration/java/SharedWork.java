@@ -66,13 +66,14 @@ public class SharedWork {
         return delivered.size() == records && lag(admin, group) == 0;
     }
 
+    /** The number of records that the group has not accepted; at least 1 while one partition's is unknown. */
     static long lag(Admin admin, String group) {
         try {
             var offsets = admin.listShareGroupOffsets(Map.of(group, new ListShareGroupOffsetsSpec()))
                 .partitionsToOffsetInfo(group).get();
-            return offsets.values().stream().mapToLong(one -> one.lag().orElse(1L)).sum();
+            return offsets.values().stream().mapToLong(one -> one == null ? 1 : one.lag().orElse(1L)).sum();
         } catch (ExecutionException | InterruptedException unknown) {
-            return -1; // asked again after the next poll
+            return 1; // asked again after the next poll
         }
     }
 
