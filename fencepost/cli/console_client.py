@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CLIENT_ID: Final = "fencepost-console"
+
 
 def ask_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[T]]) -> T:
     """Run `ask` with a client of the cluster and return its result. Raises ClickException."""
     from fencepost.client.cluster import Cluster
-    from fencepost.client.connection import Security
     from fencepost.client.errors import ClusterError
     from fencepost.client.log_in import Credentials
+    from fencepost.client.session import ClientOptions
 
     security = current_security()
     credentials = None
@@ -37,7 +39,7 @@ def ask_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[T]]) -> T:
 
     async def run() -> T:
         addresses = [parse_address(address) for address in bootstrap.split(",")]
-        cluster = Cluster(addresses, Security(security.tls, credentials))
+        cluster = Cluster(addresses, ClientOptions(security.tls, credentials, CLIENT_ID))
         try:
             return await ask(cluster)
         finally:

@@ -3,77 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from fencepost.client.connection import Connection, Security
+from fencepost.client.connection import Connection
 from fencepost.client.errors import ClusterError, LogInNeededError, UnreachableError, check
+from fencepost.client.session import ClientOptions
+from fencepost.client.view import (
+    ClusterView,
+    CoordinatorKind,
+    Node,
+    coordinator_of,
+    coordinator_request,
+    metadata_request,
+    view_of,
+)
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.messages.cluster import DescribeClusterRequest
-from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
-from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 DESCRIBE: Final = 8
 """Number of the operation, and of its bit among the permitted ones. Source: Kafka's AclOperation."""
 
 
-class CoordinatorKind(IntEnum):
-    """Kind of a coordinator, with its number in FindCoordinator."""
-
-    GROUP = 0
-    TRANSACTION = 1
-
-
-@dataclass(frozen=True)
-class Node:
-    """Address of a broker."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition of a topic. leader: -1 for none; error: Kafka's code, 0 for none."""
-
-    index: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    error: int
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic with its partitions in order."""
-
-    name: str
-    is_internal: bool
-    partitions: tuple[Partition, ...]
-    error: int = 0
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """The brokers and topics, as one broker knew them at one time."""
-
-    cluster_id: str
-    controller: int
-    nodes: Mapping[int, Node]
-    topics: Mapping[str, Topic] = field(default_factory=dict)
-
-
 class Cluster:
     """A client of a cluster, for one user. Connections are made when they are first needed."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], security: Security) -> None:
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], options: ClientOptions) -> None:
         self._bootstrap = bootstrap
-        self._security = security
+        self._options = options
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
         self._nodes: dict[int, Node] = {}
@@ -81,7 +39,7 @@ class Cluster:
     @property
     def user(self) -> str | None:
         """Who is logged in; None where nobody has to."""
-        credentials = self._security.credentials
+        credentials = self._options.credentials
         return None if credentials is None else credentials.user
 
     @property
@@ -95,20 +53,16 @@ class Cluster:
 
     async def view(self, names: Iterable[str] | None = None) -> ClusterView:
         """The brokers and these topics, all of them for None. Raises ClusterError; LogInNeededError."""
-        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         try:
-            reply = await self.send(request)
+            view = view_of(await self.send(metadata_request(names)))
         except UnreachableError:
-            if self._security.credentials is None:
+            if self._options.credentials is None:
                 mechanisms = await self._offered_mechanisms()
                 if mechanisms:
                     raise LogInNeededError(mechanisms) from None
             raise
-        nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in reply.brokers}
-        self._nodes.update(nodes)
-        found = {topic.name: _topic(topic) for topic in reply.topics if topic.name is not None}
-        return ClusterView(reply.cluster_id or "", reply.controller_id, nodes, dict(sorted(found.items())))
+        self._nodes.update(view.nodes)
+        return view
 
     async def send(self, request: Any, node_id: int | None = None) -> Any:
         """Send a request to a broker, to any for None, and return the reply. Raises ClusterError."""
@@ -147,14 +101,9 @@ class Cluster:
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """Node id of the coordinator of a group or a transactional id. Raises ClusterError."""
-        connection = await self._any()
-        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
-        reply = await connection.send(request)
-        found = reply.coordinators[0] if reply.coordinators else reply
-        check(found.error_code, found.error_message)
-        self._nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
-        node_id: int = found.node_id
-        return node_id
+        found = coordinator_of(await (await self._any()).send(coordinator_request(kind, key)))
+        self._nodes.setdefault(found.node_id, found)
+        return found.node_id
 
     async def send_to_coordinator(self, kind: CoordinatorKind, key: str, request: Any) -> Any:
         """Send a request to the coordinator of a group or a transactional id. Raises ClusterError."""
@@ -186,30 +135,14 @@ class Cluster:
             if connection is None or connection.is_closed:
                 if connection is not None:
                     connection.close()
-                connection = self._connections[address] = await Connection.open(host, port, self._security)
+                connection = self._connections[address] = await Connection.open(host, port, self._options)
             return connection
 
     async def _offered_mechanisms(self) -> tuple[str, ...]:
         for host, port in self._bootstrap:
             try:
-                connection = await Connection.open(host, port, Security(tls=self._security.tls))
+                connection = await Connection.open(host, port, replace(self._options, credentials=None))
             except ClusterError:
                 continue
             return await connection.offered_mechanisms()
         return ()
-
-
-def _topic(topic: Any) -> Topic:
-    partitions = (
-        Partition(
-            one.partition_index,
-            one.leader_id,
-            one.leader_epoch,
-            tuple(one.replica_nodes),
-            tuple(one.isr_nodes),
-            one.error_code,
-        )
-        for one in topic.partitions
-    )
-    ordered = tuple(sorted(partitions, key=lambda one: one.index))
-    return Topic(topic.name, topic.is_internal, ordered, topic.error_code)

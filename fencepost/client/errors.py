@@ -1,4 +1,4 @@
-"""Errors between the console and a cluster, each as a sentence for the reader of the page."""
+"""Errors between a client and a cluster, each as a sentence for people. Pure."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class UnreachableError(ClusterError):
     """No broker answers at the address, or it went away."""
 
 
+class NoAnswerError(UnreachableError):
+    """A broker did not answer within its time. The request may have been carried out."""
+
+
 class LogInNeededError(ClusterError):
     """The cluster serves nobody who has not logged in. mechanisms: those that it offers, maybe none."""
 
@@ -37,7 +41,7 @@ class LogInRefusedError(ClusterError):
 
 
 class NotServedError(ClusterError):
-    """The broker does not have the API, or no version of it that the console has."""
+    """The broker does not have the API, or no version of it that the client has."""
 
 
 class RefusedError(ClusterError):
@@ -62,3 +66,8 @@ def check(code: int, message: str | None = None) -> None:
     """Raise RefusedError unless the code is 0."""
     if code:
         raise RefusedError(code, message)
+
+
+def system_reason(error: OSError) -> str:
+    """What the operating system says of a failed connection."""
+    return (error.strerror or str(error)).lower()

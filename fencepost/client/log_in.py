@@ -1,4 +1,4 @@
-"""The console's credentials, and the messages of its log-in, with refusals in the console's words. Pure."""
+"""Credentials of a client, and the messages of its log-in, with refusals in words. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fencepost.client.errors import LogInRefusedError
 from fencepost.protocol.sasl_login import MECHANISMS, LoginError, login
 
 Exchange = Generator[bytes, bytes, None]
-"""A generator that yields the bytes to send, and gets each answer."""
+"""Yields what to send, and gets each answer."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Credentials:
 def exchange(credentials: Credentials, nonce: str) -> Exchange:
     """Begin the exchange of the mechanism. nonce: random printable text without commas. Raises LogInRefusedError."""
     if credentials.mechanism not in MECHANISMS:
-        raise LogInRefusedError(f"the console has no mechanism {credentials.mechanism}; it has {', '.join(MECHANISMS)}")
+        raise LogInRefusedError(f"this client has no mechanism {credentials.mechanism}; it has {', '.join(MECHANISMS)}")
     token = credentials.secret.strip if credentials.mechanism == "OAUTHBEARER" else None
     return _refusals_in_words(login(credentials.mechanism, credentials.user, credentials.secret, token, nonce))
 

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from fencepost.client.plans import PAUSE_S, RETRIED, Address
+from fencepost.client.view import CoordinatorKind
 from fencepost.protocol.consumer_protocol import decode_assignment
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from fencepost.protocol.messages.group_offsets import OffsetFetchRequest
+from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.messages.topics import (
@@ -33,7 +35,7 @@ from fencepost.protocol.record_batch import (
 from fencepost.protocol.schema import DecodeError
 from fencepost.testing.errors import RefusedError
 from fencepost.testing.results import Group, Member, Partition, Record, Transaction
-from fencepost.testing.wire import GROUP, RETRIED, RETRY_PAUSE_S, TIMEOUT_S, TRANSACTION, Address, WireClient
+from fencepost.testing.wire import TIMEOUT_S, WireClient
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -103,7 +105,7 @@ class Cluster:
                 return leaders
             if time.monotonic() > give_up_at_s:
                 _check(found.error_code or ErrorCode.LEADER_NOT_AVAILABLE, f"topic {topic!r}", None)
-            time.sleep(RETRY_PAUSE_S)
+            time.sleep(PAUSE_S)
 
     # Records
 
@@ -148,7 +150,7 @@ class Cluster:
             (result,) = results_of(self.client.call(request, leader))
             if result.error_code not in RETRIED or time.monotonic() > give_up_at_s:
                 return result
-            time.sleep(RETRY_PAUSE_S)
+            time.sleep(PAUSE_S)
 
     def read(self, where: Partition, leader: Address, start: int, *, committed: bool) -> Iterator[Record]:
         """Yield the records from an offset to the end at the time of the call; aborted ones only if not `committed`."""
@@ -209,7 +211,7 @@ class Cluster:
 
     def transaction(self, transactional_id: str) -> Transaction | None:
         reply = self.client.coordinated(
-            TRANSACTION,
+            CoordinatorKind.TRANSACTION,
             transactional_id,
             DescribeTransactionsRequest(transactional_ids=[transactional_id]),
             lambda answered: answered.transaction_states[0].error_code,
@@ -231,7 +233,7 @@ class Cluster:
     def fence(self, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
         """Begin a session as a new producer of a transactional id does; return producer id and epoch."""
         reply = self.client.coordinated(
-            TRANSACTION,
+            CoordinatorKind.TRANSACTION,
             transactional_id,
             InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, forced=True),
             lambda answered: answered.error_code,
@@ -271,15 +273,16 @@ class Cluster:
     def offsets(self, group_id: str) -> dict[Partition, int]:
         """The committed offsets of a group."""
         reply = self.client.coordinated(
-            GROUP,
+            CoordinatorKind.GROUP,
             group_id,
-            OffsetFetchRequest(group_id=group_id, topics=None),
-            lambda answered: answered.error_code,
+            OffsetFetchRequest(group_id, None, [OffsetFetchRequestGroup(group_id=group_id, topics=None)]),
+            lambda answered: _of_group(answered).error_code,
         )
-        _check(reply.error_code, f"group {group_id!r}", None)
+        found = _of_group(reply)
+        _check(found.error_code, f"group {group_id!r}", None)
         return {
             Partition(topic.name, partition.partition_index): partition.committed_offset
-            for topic in reply.topics
+            for topic in found.topics
             for partition in topic.partitions
             if partition.committed_offset >= 0
         }
@@ -288,7 +291,7 @@ class Cluster:
         """Delete the groups that are empty; leave the others."""
         for group_id in group_ids:
             self.client.coordinated(
-                GROUP,
+                CoordinatorKind.GROUP,
                 group_id,
                 DeleteGroupsRequest(groups_names=[group_id]),
                 lambda answered: answered.results[0].error_code,
@@ -296,7 +299,10 @@ class Cluster:
 
     def _classic_group(self, group_id: str) -> tuple[str, tuple[Member, ...]]:
         reply = self.client.coordinated(
-            GROUP, group_id, DescribeGroupsRequest(groups=[group_id]), lambda answered: answered.groups[0].error_code
+            CoordinatorKind.GROUP,
+            group_id,
+            DescribeGroupsRequest(groups=[group_id]),
+            lambda answered: answered.groups[0].error_code,
         )
         (found,) = reply.groups
         members = tuple(
@@ -307,7 +313,7 @@ class Cluster:
 
     def _consumer_group(self, group_id: str) -> tuple[str, tuple[Member, ...]]:
         reply = self.client.coordinated(
-            GROUP,
+            CoordinatorKind.GROUP,
             group_id,
             ConsumerGroupDescribeRequest(group_ids=[group_id]),
             lambda answered: answered.groups[0].error_code,
@@ -329,6 +335,11 @@ class Cluster:
 
     def _brokers(self) -> list[Address]:
         return [Address(broker.host, broker.port) for broker in self.client.metadata([]).brokers]
+
+
+def _of_group(reply: Any) -> Any:
+    """What an answer to OffsetFetch says of its one group: from version 8 on in a list."""
+    return reply.groups[0] if reply.groups else reply
 
 
 def _assigned(assignment: bytes) -> Iterator[Partition]:

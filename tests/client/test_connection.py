@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fencepost.client.cluster import Cluster
-from fencepost.client.connection import Connection, Security
+from fencepost.client.connection import Connection
 from fencepost.client.errors import ClusterError, NotServedError, UnreachableError
+from fencepost.client.session import ClientOptions
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.framing import response_frame
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -62,7 +63,7 @@ async def test_a_connection_that_the_broker_has_closed_meanwhile_is_made_anew() 
     """As brokers do with idle ones: nobody is shown an error for it."""
     broker = FakeBroker(closes_after=2)
     async with listening(broker.serve) as broker.port:
-        cluster = Cluster([("127.0.0.1", broker.port)], Security())
+        cluster = Cluster([("127.0.0.1", broker.port)], ClientOptions())
         for expected in (1, 2, 3):
             assert (await cluster.view()).cluster_id == "c"
             assert broker.connections == expected
@@ -76,7 +77,7 @@ async def test_a_connection_that_the_broker_has_closed_meanwhile_is_made_anew() 
 async def test_an_api_that_the_cluster_does_not_have_is_named() -> None:
     broker = FakeBroker()
     async with listening(broker.serve) as broker.port:
-        connection = await Connection.open("127.0.0.1", broker.port, Security())
+        connection = await Connection.open("127.0.0.1", broker.port, ClientOptions())
         with pytest.raises(NotServedError, match="this cluster does not serve DescribeProducers"):
             await connection.send(DescribeProducersRequest())
         connection.close()
@@ -92,9 +93,9 @@ async def test_what_is_no_broker_is_refused_in_words(answer: bytes) -> None:
 
     async with listening(serve) as port:
         with pytest.raises(ClusterError, match=re.escape(f"127.0.0.1:{port}")):
-            await Connection.open("127.0.0.1", port, Security())
+            await Connection.open("127.0.0.1", port, ClientOptions())
 
 
 async def test_nobody_at_the_address_is_said_so() -> None:
     with pytest.raises(UnreachableError, match=r"no broker answers at 127\.0\.0\.1:1"):
-        await Cluster([("127.0.0.1", 1)], Security()).view()
+        await Cluster([("127.0.0.1", 1)], ClientOptions()).view()

@@ -1,4 +1,4 @@
-"""What a cluster refuses, as sentences of the console."""
+"""What a cluster refuses, as sentences."""
 
 from __future__ import annotations
 

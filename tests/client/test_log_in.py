@@ -1,4 +1,4 @@
-"""The console's log-in in the words of its pages. The messages themselves are tests/protocol/test_sasl_login.py's."""
+"""The client's log-in, with refusals in words. The messages themselves are tests/protocol/test_sasl_login.py's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_server_that_does_not_know_the_user_is_not_believed() -> None:
         steps.send(b"v=AAAA")
 
 
-def test_a_mechanism_that_the_console_lacks_is_named() -> None:
+def test_a_mechanism_that_the_client_lacks_is_named() -> None:
     with pytest.raises(LogInRefusedError, match="no mechanism GSSAPI; it has SCRAM-SHA-512"):
         exchange(Credentials("GSSAPI", "alice", "secret"), "nonce")
 

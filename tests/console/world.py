@@ -19,7 +19,7 @@ from fencepost.check_back.question import Answer, Question
 from fencepost.check_back.records import TOPIC_CONFIGS, asked_entry, case_entry, decided_entry, resolver_entry
 from fencepost.check_back.settings import ResolverSettings
 from fencepost.client.cluster import Cluster
-from fencepost.client.connection import Security
+from fencepost.client.session import ClientOptions
 from fencepost.console.in_doubt import token_of
 from fencepost.console.reading.transactions import describe_transaction
 from fencepost.diagnosis.stuck import CoordinatorView
@@ -154,7 +154,7 @@ def leave_in_doubt(bootstrap: str) -> list[Producer]:
 
 async def _described(bootstrap: str, ids: list[str]) -> dict[str, CoordinatorView]:
     host, _, port = bootstrap.rpartition(":")
-    cluster = Cluster([(host, int(port))], Security())
+    cluster = Cluster([(host, int(port))], ClientOptions())
     try:
         return {name: await describe_transaction(cluster, name) for name in ids}
     finally:

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from fencepost.broker.transaction.completion import Completion
 from fencepost.cli.commands import fencepost
 from fencepost.client.cluster import Cluster
-from fencepost.client.connection import Security
+from fencepost.client.session import ClientOptions
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.reading.groups import lags_of, list_groups, read_committed
 from fencepost.console.reading.in_doubt import read_in_doubt
@@ -51,7 +51,7 @@ class Asked(Metered):
     def console(self, ask: Callable[[Cluster], Awaitable[T]]) -> T:
         async def run() -> T:
             host, _, port = self.broker.bootstrap_servers.rpartition(":")
-            cluster = Cluster([(host, int(port))], Security())
+            cluster = Cluster([(host, int(port))], ClientOptions())
             try:
                 return await ask(cluster)
             finally:

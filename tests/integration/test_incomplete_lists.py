@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from fencepost.check_back.records import STATE_TOPIC, Command, command_entry
 from fencepost.cli.commands import fencepost
 from fencepost.client.cluster import Cluster
-from fencepost.client.connection import Security
+from fencepost.client.session import ClientOptions
 from fencepost.console.reading.groups import list_groups
 from fencepost.console.reading.in_doubt import read_in_doubt
 from fencepost.console.reading.transactions import coordinator_view_of, list_transactions
@@ -107,7 +107,7 @@ def test_a_command_about_what_cannot_be_read_fails(damaged: BrokerProcess, argum
 
 
 async def test_pages_say_what_is_missing(damaged: BrokerProcess) -> None:
-    cluster = Cluster([(damaged.host, damaged.port)], Security(None, None))
+    cluster = Cluster([(damaged.host, damaged.port)], ClientOptions())
     try:
         transactions = await list_transactions(cluster)
         groups = await list_groups(cluster)

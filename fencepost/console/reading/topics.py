@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fencepost.client.cluster import Cluster, ClusterView, Topic
+from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, RefusedError, error_name
+from fencepost.client.view import ClusterView, Topic
 from fencepost.diagnosis.lag import Offsets
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest

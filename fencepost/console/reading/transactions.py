@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fencepost.client.cluster import Cluster, CoordinatorKind
+from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, RefusedError, check, error_name
+from fencepost.client.view import CoordinatorKind
 from fencepost.console.reading.unserved import TRANSACTION_STATE, not_asked, unserved
 from fencepost.diagnosis.stuck import OPEN_STATES, CoordinatorView, OpenTransaction
 from fencepost.protocol.errors import ErrorCode

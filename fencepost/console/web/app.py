@@ -15,7 +15,6 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from fencepost.client.cluster import Cluster
-from fencepost.client.connection import Security
 from fencepost.client.errors import (
     ClusterError,
     LogInNeededError,
@@ -24,6 +23,7 @@ from fencepost.client.errors import (
     UnreachableError,
 )
 from fencepost.client.log_in import Credentials
+from fencepost.client.session import ClientOptions
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web import changes
@@ -36,6 +36,7 @@ from fencepost.protocol.sasl_login import MECHANISMS
 
 logger = logging.getLogger("fencepost.console")
 
+CLIENT_ID: Final = "fencepost-console"
 LONGEST_BODY_BYTES: Final = 1 << 20
 OLD_FORM: Final = "this form is from an earlier visit: try again"
 FORM_IS_OLD: Final = "form-is-old"
@@ -70,7 +71,7 @@ class Console:
         self.http = BrokerHttp(options.broker_http, options.broker_http_token)
         self.templates = make_environment()
         self.mechanisms: tuple[str, ...] = ()
-        self._shared = Cluster(options.bootstrap, Security(tls=options.tls))
+        self._shared = Cluster(options.bootstrap, ClientOptions(tls=options.tls, client_id=CLIENT_ID))
         self.needs_log_in = bool(options.needs_log_in)
 
     def close(self) -> None:
@@ -100,7 +101,7 @@ class Console:
 
     async def log_in(self, session: Session, credentials: Credentials) -> Session:
         """Begin the session of a user. Raises ClusterError."""
-        cluster = Cluster(self.options.bootstrap, Security(tls=self.options.tls, credentials=credentials))
+        cluster = Cluster(self.options.bootstrap, ClientOptions(self.options.tls, credentials, CLIENT_ID))
         try:
             await cluster.view(())
         except BaseException:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from fencepost.check_back.question import Question
 from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
-from fencepost.client.cluster import Cluster, CoordinatorKind
+from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, RefusedError, check
+from fencepost.client.view import CoordinatorKind
 from fencepost.console.in_doubt import doubts, token_of
 from fencepost.console.reading.in_doubt import (
     InDoubt,

@@ -6,8 +6,8 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from fencepost.client.cluster import CoordinatorKind
 from fencepost.client.errors import ClusterError, check
+from fencepost.client.view import CoordinatorKind
 from fencepost.console.reading.topics import read_partition
 from fencepost.console.reading.transaction_history import read_history
 from fencepost.console.reading.transactions import (
