@@ -69,5 +69,5 @@ def check(code: int, message: str | None = None) -> None:
 
 
 def system_reason(error: OSError) -> str:
-    """What the operating system says of a failed connection."""
+    """The operating system's reason for a failed connection."""
     return (error.strerror or str(error)).lower()

@@ -9,7 +9,7 @@ from fencepost.client.errors import LogInRefusedError
 from fencepost.protocol.sasl_login import MECHANISMS, LoginError, login
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields what to send, and gets each answer."""
+"""A generator that yields the bytes to send, and gets each answer."""
 
 
 @dataclass(frozen=True)

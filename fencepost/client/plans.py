@@ -66,7 +66,7 @@ class Routes:
         self._coordinators: dict[tuple[CoordinatorKind, str], Address] = {}
 
     def forget(self, address: Address) -> None:
-        """Look up anew what was at a broker that does not answer."""
+        """Look up anew the coordinators of a broker that does not answer."""
         self._coordinators = {key: one for key, one in self._coordinators.items() if one != address}
 
     def clear(self) -> None:

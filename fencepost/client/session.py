@@ -74,11 +74,11 @@ class Sent(NamedTuple):
 
 
 Opening = Generator[Sent, bytes, None]
-"""Yields what to send, and gets each answer's frame, without its length."""
+"""A generator that yields the requests to send, and gets each answer's frame, without its length."""
 
 
 class Session:
-    """What both sides of one connection have agreed on. where: the broker's address, for errors."""
+    """The agreement of both sides of one connection. where: the broker's address, for errors."""
 
     def __init__(self, where: str, client_id: str) -> None:
         self.where = where
@@ -105,7 +105,7 @@ class Session:
         return Sent(number, request, chosen, request_frame(number, self._client_id, request, chosen))
 
     def frame_bytes(self, length: bytes) -> int:
-        """Read the length of an answer from its first four bytes. Raises UnreachableError for what no broker sends."""
+        """Read an answer's length from its first four bytes. Raises UnreachableError for one that no broker sends."""
         assert len(length) == LENGTH_BYTES
         try:
             return read_frame_length(length, 0, self._largest_frame_bytes, SMALLEST_FRAME_BYTES)

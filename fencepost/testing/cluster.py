@@ -338,7 +338,7 @@ class Cluster:
 
 
 def _of_group(reply: Any) -> Any:
-    """What an answer to OffsetFetch says of its one group: from version 8 on in a list."""
+    """The part of an answer to OffsetFetch about its one group: from version 8 on in a list."""
     return reply.groups[0] if reply.groups else reply
 
 
