@@ -9,7 +9,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 EXCEPTIONS = ROOT / "tests" / "modules_without_tests.txt"
 MOST_EXCEPTIONS = 203
->>>>>>> 61cacc79 (Give the Kafka client a pure core and a blocking driver)
 """May only become less."""
 
 DEFINITION = re.compile(r"^ *(async def|def|class) \w+[(:\[]", re.MULTILINE)
