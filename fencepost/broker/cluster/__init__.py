@@ -1,1 +1,1 @@
-"""Several broker processes that share metadata: which of them leads which partition, and what the others take over."""
+"""Several broker processes that share metadata: the leader of each partition, and the take-over from lost nodes."""

@@ -13,11 +13,11 @@ from fencepost.broker.kernel.events import get_logger
 log = get_logger(__name__)
 
 LOOK_S: Final = 0.02
-"""How often a node that stops looks whether it has handed all over."""
+"""How often a node that stops checks whether it still leads a partition."""
 
 
 class Drain:
-    """What a node wants of its own state, and how it gets there.
+    """The drain of a node, and its end: the node requests the state *leaving* or *alive* for itself.
 
     is_drained: whether an administrator has drained the node; set when it joins.
     store_event: stores DRAINED or RESUMED of this node; returns False if it is refused. Raises StorageError.

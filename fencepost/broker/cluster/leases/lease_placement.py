@@ -51,7 +51,7 @@ class LeasePlacement:
     """The leases as of the last `refresh`, for `Placement` and `LeaderChoices`.
 
     between_nodes: the name of the listener on which nodes connect to each other.
-    settling_s:    how long nodes that have come are left alone.
+    settling_s:    time during which a node that has joined gets no further partitions.
     on_changed:    see `Placement`; called for partitions that are lost before those that are gained.
     """
 
@@ -125,7 +125,7 @@ class LeasePlacement:
     def address(self, node_id: int) -> NodeAddress | None:
         return self._addresses.get(node_id)
 
-    # What else is known
+    # Other properties of the leases
 
     @property
     def known(self) -> StoredLeases:
@@ -190,14 +190,14 @@ class LeasePlacement:
         self._handing_over.update(names)
 
     def end_handing_over(self, names: Iterable[TopicPartition]) -> None:
-        """Lead again what has not moved: what is led elsewhere by now, `refresh` has told before."""
+        """Lead again the partitions that have not moved. `refresh` has already notified of the others."""
         for name in names:
             self._handing_over.discard(name)
             if self.is_local(name):
                 self._notify(name)
 
     def resign(self) -> None:
-        """Lead nothing any more, whatever the rows say, until `refresh` takes up again: the node has lost its lease."""
+        """Lead no partition, despite the rows, until `refresh` with `takes_up`: the node has lost its lease."""
         led = [name for name in self._known.table.led_by(self.node_id) if self.is_local(name)]
         self._is_resigned = True
         for name in led:
@@ -212,14 +212,14 @@ class LeasePlacement:
                 self._notify(name)
 
     async def refresh(self, *, takes_up: bool = False) -> None:
-        """Read the leases, and notify of what has changed, all in one step. Raises StorageError.
+        """Read the leases, then notify of the changes in one step. Raises StorageError.
 
         takes_up: whether a node that has resigned leads again, having started again: each epoch has risen meanwhile.
         """
         async with self._refreshing:
             before, after = self._known, await self._store.load_leases()
             self._known = after
-            # Not only what has changed: another refresh may have read the new epochs while the node was resigned.
+            # Not only the changes: another refresh may have read the new epochs while the node was resigned.
             taken_up = after.table.led_by(self.node_id) if takes_up and self._is_resigned else []
             if takes_up:
                 self._is_resigned = False
@@ -239,7 +239,7 @@ class LeasePlacement:
                     min(now_s - gone_for_s, self._lost[node_id][1] if node_id in self._lost else now_s),
                 )
                 for node_id in after.table.nodes
-                # This node answers, whatever others take it for: a client refuses an answer that names a node twice.
+                # This node answers, even if others call it lost: a client refuses an answer that names a node twice.
                 if node_id != self.node_id
                 and (gone_for_s := after.gone_for_s(node_id)) is not None
                 and gone_for_s < REMEMBERED_S

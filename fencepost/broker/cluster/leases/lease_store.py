@@ -71,7 +71,7 @@ class LeaseStore(SharedSqliteMetadataStore):
     """A shared metadata store that places partitions: new ones with their topic, others as nodes come and go.
 
     A deleted topic has a row for each node until that has closed its logs. Till then no topic gets its name: a process
-    that has not heard of the deletion would take what is sent to the new one, or commit offsets of it.
+    that has not read the deletion would accept records for the new topic, or commit offsets of it.
     """
 
     def __init__(self, path: str, clock: Clock | None = None) -> None:
@@ -125,9 +125,9 @@ class LeaseStore(SharedSqliteMetadataStore):
         endpoints: Endpoints | None = None,
         last_state: Mapping[TopicPartition, LastLeaderState] | None = None,
     ) -> bool:
-        """Store what an event of a node changes; return False if it is refused. Raises StorageError.
+        """Store the changes that an event of a node causes; return False if it is refused. Raises StorageError.
 
-        endpoints: of a node that starts. last_state: of the partitions that a lost node led, from its checkpoints.
+        endpoints: addresses of a node that starts. last_state: state of a lost node's partitions, from its checkpoints.
         """
         now_ms = self._clock.now_ms()
         return await self.transaction(
@@ -262,7 +262,7 @@ def store_event(
         ),
     )
     if event is NodeEvent.LOST:
-        # What was closed for this node may have been opened by it.
+        # The lost node may have opened logs that the rows call closed.
         _write_last_states(
             database,
             table,
@@ -294,7 +294,7 @@ def _write_placed(database: sqlite3.Connection, table: LeaseTable, placed: Itera
 def _write_last_states(
     database: sqlite3.Connection, table: LeaseTable, last_state: Mapping[TopicPartition, LastLeaderState]
 ) -> None:
-    """Offsets only rise: what was durable or deleted under an earlier leader still is."""
+    """Offsets only rise: records that were durable or deleted under an earlier leader still are."""
     database.executemany(
         "UPDATE partitions SET recovery_point = max(recovery_point, ?), log_start_offset = max(log_start_offset, ?), "
         "was_closed = ? WHERE topic_id = ? AND partition = ?",

@@ -44,12 +44,12 @@ class NodeState(StrEnum):
 
 
 class NodeEvent(StrEnum):
-    """What happens to a node.
+    """An event that changes the state of a node.
 
     STARTED: its process has the lock of its directory, and opens its logs next.
     DRAINED: an operator asks it to hand over all that it leads. RESUMED: the opposite.
     STOPPED: it has closed its logs after a clean stop. It keeps its partitions, as it mostly starts again.
-    LOST:    another process has the lock of its directory: what it still leads is taken over.
+    LOST:    another process has the lock of its directory: other nodes take over the partitions that it still leads.
     """
 
     STARTED = "started"
@@ -146,7 +146,7 @@ class NodeChange(NamedTuple):
 
 
 def decide_event(table: LeaseTable, node_id: NodeId, event: NodeEvent) -> NodeChange | None:
-    """Decide what an event of a node changes; None if it is refused: the node is gone."""
+    """Decide the changes that an event of a node causes; None if it is refused: the node is gone."""
     state = table.state(node_id)
     after = NODE_TRANSITIONS.get((state, event))
     if after is None:
@@ -159,7 +159,7 @@ def decide_event(table: LeaseTable, node_id: NodeId, event: NodeEvent) -> NodeCh
             if lease.leader is None:
                 placed.append(Placed(name, preferred(name, lease, candidates, counts[name.topic]), lease.epoch + 1))
             elif lease.leader == node_id:
-                # What it sent before it stopped may still arrive, and must be distinguishable from what it sends now.
+                # Requests that it sent before it stopped may still arrive; the epoch tells them from its new ones.
                 placed.append(Placed(name, node_id, lease.epoch + 1))
     elif event is NodeEvent.LOST:
         candidates = heirs(table, node_id)
@@ -170,7 +170,7 @@ def decide_event(table: LeaseTable, node_id: NodeId, event: NodeEvent) -> NodeCh
 
 
 def heirs(table: LeaseTable, node_id: NodeId) -> list[NodeId]:
-    """The nodes that may lead what a node has lost: those that leave only if no other is alive."""
+    """The nodes that may take over a lost node's partitions. Nodes that leave count only if no other is alive."""
     for state in (NodeState.ALIVE, NodeState.LEAVING):
         found = [each for each in table.nodes_in(state) if each != node_id]
         if found:
@@ -209,8 +209,8 @@ def should_lead(
 ) -> NodeId | None:
     """The node that should lead a partition now; None while no node is alive.
 
-    unsettled: nodes that have just come. They keep what they lead, get what was chosen for them, and the rest later:
-               clients that have found a node gone may not try it again for 10 seconds (librdkafka's
+    unsettled: nodes that have just joined. They keep their partitions and get those chosen for them; the rest follows
+               later: clients that have found a node gone may not try it again for 10 seconds (librdkafka's
                reconnect.backoff.max.ms).
     """
     return _should_lead(name, lease, table.nodes_in(NodeState.ALIVE), unsettled, table.partition_count(name.topic))
@@ -259,7 +259,7 @@ def shares(topic_id: bytes, count: int, candidates: tuple[NodeId, ...]) -> Seque
     """The node that should lead each partition of a topic, if no operator chooses: as many for each node, or one more.
 
     Rendezvous hashing with a bound for each node: the pair of a partition and a node with the highest score is
-    the first to be settled. So almost all of what moves when a node joins goes to that node, and almost nothing moves
+    settled first. So when a node joins, almost all partitions that move go to that node, and almost none move
     between the others.
     """
     pairs = [(_score(topic_id, number, node_id), number, node_id) for number in range(count) for node_id in candidates]

@@ -1,8 +1,8 @@
-"""Until when a node may answer as a leader: what it knows of its lease without asking anybody.
+"""The time until which a node may answer as a leader, by its own clock and without a request.
 
 The lease itself is a row of the cluster, kept by the database's clock. A node counts from the moment at which it *sent*
 the last renewal that was answered, on its own monotonic clock, and stops MARGIN_S early: so it stops before another
-node may take over, however long the answer took, and whatever the wall clocks of the machines say.
+node may take over. The duration of the renewal and the wall clocks of the machines do not matter.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MARGIN_S: Final = 0.5
 
 
 class LocalLease:
-    """The lease of this node, as it may rely on it.
+    """The part of this node's lease that the node may rely on.
 
     It is asked when an answer leaves, and no timer ends it: a process that was stopped and goes on reads its sockets
     before its timers. Writes need not ask: they are guarded by the fence.
-    duration_s: of the lease in the database. monotonic_s: a clock that nobody sets, in seconds.
+    duration_s: length of the lease in the database. monotonic_s: a clock that nobody sets, in seconds.
     """
 
     def __init__(self, duration_s: float, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:

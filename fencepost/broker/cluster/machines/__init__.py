@@ -1,1 +1,1 @@
-"""One broker of a cluster of machines, put together; and the check and the export of what a cluster stores."""
+"""One broker of a cluster of machines, put together; and the check and the export of a cluster's rows and objects."""

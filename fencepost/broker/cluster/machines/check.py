@@ -1,8 +1,8 @@
 """Check of a cluster's rows against its objects: every acknowledged record has a row, and every row has its object.
 
 A plain check reads one moment of the database, and then lists all objects: it knows names and sizes. A deep one reads
-all bytes, too, and compares checksums. An object that is not there any more, as its row was
-replaced meanwhile, is no problem: what is missing is compared with the rows once more.
+all bytes, too, and compares checksums. An object may disappear during the check because its row was
+replaced. So missing objects are compared with the rows once more before they count as problems.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ _Check: TypeAlias = Callable[[str, str], Awaitable[None]]
 
 @dataclass
 class CheckReport:
-    """What a check has found.
+    """The result of a check.
 
-    problems: in words, of which each may cost records.
-    warnings: in words, of what only an operator knows.
+    problems: messages about faults, each of which may cost records.
+    warnings: messages about differences that only an operator can judge.
     unnamed:  objects without a row: those that are about to get one, or that the sweep will remove.
     replaced: objects that were removed during the check, as others had taken their place.
-    read_bytes: of objects, by a deep check.
+    read_bytes: bytes of objects that a deep check has read.
     """
 
     partitions: int = 0
@@ -93,7 +93,7 @@ class CheckReport:
 async def check_cluster(
     connection: Connection, store: ObjectStore, cluster_id: str, *, is_deep: bool = False, shown: str = "its address"
 ) -> CheckReport:
-    """Check all partitions. Raises ObjectStoreError, StorageError, and what the connection raises.
+    """Check all partitions. Raises ObjectStoreError, StorageError, and the connection's errors.
 
     is_deep: read all objects that rows name, and compare their bytes with the checksums in the rows.
     shown:   the address of the database, for messages.
@@ -152,7 +152,7 @@ async def check_cluster(
 
 
 class _DeepCheck:
-    """A check of the bytes of objects. directory: for what is read, a file at a time for each of `READ_AT_ONCE`."""
+    """A check of the bytes of objects. directory: holds the objects being read, one file for each of `READ_AT_ONCE`."""
 
     def __init__(
         self,
@@ -239,8 +239,8 @@ class _DeepCheck:
 
 
 class _Named(NamedTuple):
-    """What a row says of an object. segment: topic, partition and offsets; None of a flush. size_bytes: None where the
-    rows do not tell."""
+    """An object as a row names it. segment: topic, partition and offsets; None of a flush. size_bytes: None if the row
+    does not have it."""
 
     segment: tuple[UUID, int, int, int] | None
     size_bytes: int | None

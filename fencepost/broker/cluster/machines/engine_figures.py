@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 
 class EngineFigures(NamedTuple):
-    """Of one broker, since its start or as of now.
+    """Figures of one broker, since its start or as of now.
 
-    flushes, flushed_bytes: by where the bytes went, `rows` or `objects`. flushed_rows: of both kinds.
-    unflushed_bytes:    what clients have sent that is not committed yet.
+    flushes, flushed_bytes: counts by destination, `rows` or `objects`. flushed_rows: rows of both kinds.
+    unflushed_bytes:    bytes from clients that are not committed yet.
     is_waiting:         whether a flush is being tried again, as PostgreSQL does not answer.
-    lease_left_s:       for how long the broker may still answer as a leader without another renewal.
-    tail_bytes:         of its logs, in PostgreSQL or in objects of flushes alone; as of the last pass of sealing.
+    lease_left_s:       time that the broker may still answer as a leader without another renewal.
+    tail_bytes:         size of its tails, in PostgreSQL or in objects of flushes; as of the last pass of sealing.
     tail_budget_bytes:  beyond it, segments are sealed.
     sealed_segments, sealed_bytes:   stored as objects. fetched_segments, fetched_bytes: fetched for readers.
     merged_segments:    sealed segments that were merged into larger ones.
     removed_leftovers:  partitions that other brokers lead, and whose files were removed from this one's disk.
-    removed_objects:    that no row named any more.
-    object_requests:    by operation (put, get, list, delete) and outcome (done, missing, failed).
+    removed_objects:    objects that no row named any more.
+    object_requests:    counts by operation (put, get, list, delete) and outcome (done, missing, failed).
     take_overs:         brokers whose partitions this one has given new leaders. resignations: of this one.
     """
 

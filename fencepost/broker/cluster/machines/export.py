@@ -1,7 +1,7 @@
 """Export of topics of a cluster as a data directory that a broker of one machine opens, and Kafka's tools read.
 
-The directory holds the topics as of one moment. Sealed segments are their objects, byte for byte; the tail is what
-flushes have appended, put together.
+The directory holds the topics as of one moment. Sealed segments are their objects, byte for byte; the tail is
+made from the bytes of the flushes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ WHERE topic_id = $1 AND partition = $2 ORDER BY base_offset
 
 
 class ExportError(Exception):
-    """What was to be exported cannot be. The text says what, and what to do."""
+    """A topic cannot be exported. The text names the reason and the remedy."""
 
 
 class ExportedPartition(NamedTuple):
-    """One exported partition. segments: sealed ones. tail_bytes: of what is not sealed."""
+    """One exported partition. segments: sealed ones. tail_bytes: size of the rest."""
 
     topic: str
     partition: int
@@ -72,8 +72,8 @@ async def export_topics(
 ) -> list[ExportedPartition]:
     """Write topics into a directory, which does not exist or is empty.
 
-    Raises ExportError; StorageError and StoreUnavailableError where objects or files cannot be read or written. What
-    was written by then stays, and is no data directory: its metadata come last.
+    Raises ExportError; StorageError and StoreUnavailableError if objects or files cannot be read or written. The
+    files written by then stay, and are no data directory: the metadata come last.
     """
     _make_empty(directory)
     async with connection.transaction(isolation="repeatable_read", readonly=True):

@@ -1,7 +1,7 @@
 """One broker of a cluster of machines, put together: its store, its lease, and the engine that keeps its logs.
 
-PostgreSQL has who leads what, the metadata and the ends of the logs; an object store has the rest. The broker's own
-directory is scratch.
+PostgreSQL has the leaders of partitions, the metadata and the tails of the logs; an object store has the rest. The
+broker's own directory is scratch.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LogRows(NamedTuple):
     """The rows of logs in the database, as one broker reaches them.
 
     connect: opens all connections that it needs. close: closes them, after all logs.
-    unconnected_since_s: of the loop's clock, since when one of them could not be opened; None if all are there.
+    unconnected_since_s: time of the loop's clock since which one of them could not be opened; None if all are open.
     """
 
     tail: TailStore
@@ -84,9 +84,9 @@ class LogRows(NamedTuple):
 
 
 async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
-    """Check what a cluster needs, found it if this broker is its first, and choose this broker's id if it has none.
+    """Check the needs of a cluster, found it if this broker is its first, and choose this broker's id if it has none.
 
-    Returns the settings with that id, and what `Node` is given beside them. Raises StorageError, with one line for the
+    Returns the settings with that id, and the other arguments of `Node`. Raises StorageError, with one line for the
     user.
     """
     address, location = _locations(settings)
@@ -200,7 +200,7 @@ def _open_scratch() -> contextlib.AbstractContextManager[Disk]:
 
 @dataclasses.dataclass(frozen=True)
 class MachineLogs:
-    """What the logs of one broker are made from.
+    """The parts from which the logs of one broker are made.
 
     open_scratch: the disk with the scratch directory. monotonic_s: a clock that nobody sets, in seconds.
     """
@@ -235,9 +235,9 @@ class MachineLogs:
 
 
 class MachineEngine:
-    """What keeps the logs of one broker: flushes as rows and objects, and sealed segments.
+    """The engine that stores the logs of one broker: flushes as rows and objects, and sealed segments.
 
-    directory: of the logs. sealed: attached to the logs before anything else is called.
+    directory: path of the logs. sealed: attached to the logs before any other call.
     """
 
     def __init__(self, made_from: MachineLogs, directory: str, disk: Disk, clock: Clock) -> None:

@@ -1,6 +1,6 @@
 """Check of a bucket at the start of a broker: it can be written, read, listed and deleted from.
 
-What fails later would fail while clients wait.
+A fault that is found later is found while clients wait.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ CHECKED_PREFIX = "check/"
 
 
 class UnusableBucketError(Exception):
-    """The bucket does not do what a cluster needs. The text says what, where, and what to do."""
+    """The bucket lacks an operation that a cluster needs. The text names the operation, the place and the remedy."""
 
 
 def remedy(error: ObjectStoreError, right: str) -> str:
-    """What to do about an error. right: what the request needs."""
+    """Return the remedy for an error. right: the permission that the request needs."""
     if isinstance(error, ObjectStoreRefusedError):
         return f"Check the bucket's name, the keys, and that they have {right}"
     return (

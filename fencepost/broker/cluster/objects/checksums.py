@@ -1,4 +1,4 @@
-"""Checksums of what is in objects: SHA-256 of the bytes, kept in the rows that name them.
+"""Checksums of objects: SHA-256 of the bytes, stored in the rows that name the objects.
 
 A name says nothing about the bytes: the store may give back an older version, a part, or another object's. Rows that
 were written before there were checksums have none; then the CRCs of the batches are compared.
@@ -25,7 +25,7 @@ BATCHES_PER_STEP: Final = 200
 
 
 class WrongContentError(StorageError):
-    """An object that does not hold what was stored under its name."""
+    """An object holds other bytes than were stored under its name."""
 
 
 def checksum_in_steps(contents: Iterable[memoryview]) -> SlicedWork[bytes]:

@@ -29,8 +29,8 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 READS: Final = 5
 READ_FOR_S: Final = 5.0
-"""How often an object that cannot be read is asked for, and for how long: one that does not answer takes 10 s, and what
-changes topics waits meanwhile."""
+"""Attempts to read an object, and the time for them: one attempt without an answer takes 10 s, and changes of topics
+wait meanwhile."""
 
 
 class FlushUploads:

@@ -1,6 +1,6 @@
-"""Where the objects of a cluster are: the URL that an operator gives, read and checked before anything is asked of it.
+"""The location of a cluster's objects: the URL that an operator gives, parsed and checked before the first request.
 
-Pure. What is secret in a URL is never part of a message.
+Pure. The secrets in a URL are never part of a message.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 DEFAULT_REGION = "us-east-1"
-"""What stores without regions expect; Amazon's own name the right one where this is wrong."""
+"""The region that stores without regions expect; Amazon's answer names the right one if this is wrong."""
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.\-]{1,61}[a-z0-9]")
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()=\-]+(/[A-Za-z0-9!_.*'()=\-]+)*")
@@ -40,7 +40,7 @@ class UnusableLocationError(ValueError):
 class ObjectLocation:
     """A bucket, a prefix in it, and how to get there.
 
-    prefix:   without "/" at its ends; may be empty.
+    prefix:   path without "/" at its ends; may be empty.
     endpoint: URL of the server; None for Amazon's.
     The keys are None where the environment has them (AWS_ACCESS_KEY_ID and others), or the machine's role.
     """

@@ -41,7 +41,7 @@ class SegmentName(NamedTuple):
 
     @property
     def directory(self) -> str:
-        """What all its names begin with, up to and with the last "/"."""
+        """The common prefix of all its names, up to and with the last "/"."""
         return (
             f"{partition_prefix(self.cluster_id, self.topic_id, self.partition)}"
             f"{self.base_offset:020d}-{self.object_id.hex}/"

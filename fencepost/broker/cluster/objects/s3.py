@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 ANSWER_LIMIT_S: Final = 10.0
 """For an answer to a small request. S3 answers within 0.2 s, and within 1 s where it is busy."""
 SLOWEST_BYTES_PER_S: Final = 1024 * 1024
-"""Slower transfers are given up: a sealed segment of 64 MB takes a minute then."""
+"""Slower transfers fail: a sealed segment of 64 MB takes a minute then."""
 CONNECT_LIMIT: Final = timedelta(seconds=3)
 REQUESTS_AT_ONCE: Final = 16
 PARTS_FROM_BYTES: Final = 16 * 1024 * 1024
-"""What is larger is sent in parts of `PART_BYTES`; of a file, no more than `PARTS_AT_ONCE` are in memory."""
+"""Larger objects are sent in parts of `PART_BYTES`; of a file, no more than `PARTS_AT_ONCE` are in memory."""
 PART_BYTES: Final = 8 * 1024 * 1024
 PARTS_AT_ONCE: Final = 2
 FLUSH_PARTS_AT_ONCE: Final = 4
 """Of bytes that are in memory anyway, as those of a flush are: clients wait for it, and one connection is slow."""
 CHUNK_BYTES: Final = 1024 * 1024
-"""What is received before it is written to a file, in one step of the event loop."""
+"""Bytes that are received before a write to the file, in one step of the event loop."""
 NAMES_PER_DELETE: Final = 1000
 LISTED_PER_PAGE: Final = 1000
 THREADS_END_S: Final = 0.2
@@ -76,11 +76,11 @@ _NOT_SERVED = frozenset({"NotImplemented", "MethodNotAllowed"})
 class S3Objects:
     """The object store of a location, for one event loop. requests_at_once: more wait.
 
-    requests: how many there were, by operation (put, get, list, delete) and outcome (done, missing, failed).
+    requests: counts by operation (put, get, list, delete) and outcome (done, missing, failed).
     """
 
     def __init__(self, location: ObjectLocation, *, requests_at_once: int = REQUESTS_AT_ONCE) -> None:
-        """Raises ObjectStoreRefusedError where what is configured cannot be used."""
+        """Raises ObjectStoreRefusedError if the configuration cannot be used."""
         self.location = location
         self._prefix = f"{location.prefix}/" if location.prefix else ""
         self._requests = asyncio.Semaphore(requests_at_once)

@@ -1,4 +1,4 @@
-"""The port to an object store: what a cluster asks of it, and how it may fail.
+"""The interface to an object store: its operations and errors.
 
 A name is put once, with all of its bytes, and is never overwritten: an object has a meaning only through the rows that
 name it, so no conditional PUT is needed, and every S3-compatible store will do.

@@ -1,1 +1,1 @@
-"""What the brokers of several machines keep in PostgreSQL; imported only where a cluster is configured."""
+"""The tables of a cluster of several machines in PostgreSQL; imported only if a cluster is configured."""

@@ -1,4 +1,4 @@
-"""Connections to the PostgreSQL of a cluster: its address, its settings per session, and what its errors mean."""
+"""Connections to the PostgreSQL of a cluster: its address, its settings per session, and its errors."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REMEDIES: Final = (
     ("42501", "Give the role the right: it has to own the schema, or to have CREATE on the database"),
     ("53300", f"Raise its max_connections: each broker has up to {CONNECTIONS_COUNT}"),
 )
-"""What an operator does about a SQLSTATE, by its beginning."""
+"""The operator's remedy for a SQLSTATE, by its first characters."""
 OLDEST_MAJOR_VERSION: Final = 13
 """Older ones lack functions that the tables need."""
 CONNECTION_LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -57,14 +57,14 @@ CONNECTION_LOST: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError, O
 
 
 class UnavailableError(StorageError):
-    """PostgreSQL cannot be reached now, or has not answered. What was asked of it may have been done.
+    """PostgreSQL cannot be reached now, or has not answered. It may have executed the statement.
 
-    The caller may ask again; a change must be looked for, or be one that can be made twice.
+    The caller may retry; before it repeats a change, it must check for its effect, unless the change is idempotent.
     """
 
 
 class LeaseLostError(StorageError):
-    """The lease of this node is lost, and other nodes may lead what it led: it must stop answering as a leader."""
+    """The lease of this node is lost, and other nodes may lead its partitions: it must stop answering as a leader."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ async def connect(
     """Open a connection whose statements find the cluster's tables without naming the schema.
 
     application_name: names the node's incarnation, so that another node can end its sessions.
-    A commit on it is acknowledged when it is durable, whatever the server's default is.
+    A commit on it is acknowledged when it is durable, independent of the server's default.
     Raises UnavailableError; StorageError where trying again does not help.
     """
     if asyncio.current_task() is None:
@@ -148,7 +148,7 @@ async def connect(
         )
         try:
             _require_version(connection.get_server_version(), address)
-            # `off` acknowledges what a crash loses, `local` what a fail-over to a synchronous standby loses.
+            # A crash loses commits that `off` acknowledged; a fail-over to a synchronous standby, those of `local`.
             if await connection.fetchval("SELECT current_setting('synchronous_commit')") in ("off", "local"):
                 await connection.execute("SET synchronous_commit = on")
         except BaseException:
@@ -169,7 +169,7 @@ def translated(address: PostgresAddress) -> Iterator[None]:
 
 
 def storage_error(error: BaseException, address: PostgresAddress) -> StorageError:
-    """What an error of asyncpg means for the caller: UnavailableError, NoRoomError, or a StorageError that stays."""
+    """Translate an error of asyncpg: UnavailableError, NoRoomError, or a StorageError that a retry does not cure."""
     reason = str(error).strip() or type(error).__name__
     if isinstance(error, TimeoutError):
         reason = "it has not answered in time"

@@ -1,8 +1,8 @@
 """Whether the tables are those that brokers have worked on last: a restore to an earlier moment is noticed.
 
-The row of the cluster has what a restore changes. A dump makes new tables, with other OIDs, or on a server of another
-system identifier; a base backup with its archive begins another timeline. So does a standby that takes over, which
-loses nothing if it is synchronous: only a recovery target tells the two apart.
+The row of the cluster has the identifiers that a restore changes. A dump makes new tables, with other OIDs, or
+on a server of another system identifier; a base backup with its archive begins another timeline. So does a standby that
+takes over, which loses nothing if it is synchronous: only a recovery target tells the two apart.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class History(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What has changed since brokers worked on the tables.
+    """The change of the tables since brokers worked on them.
 
     is_certain: whether the tables were restored, or copied; else a standby may have taken over.
     """
@@ -93,7 +93,7 @@ async def find_difference(connection: Connection, address_shown: str) -> Differe
 async def require_history(connection: Connection, address: PostgresAddress) -> None:
     """Refuse tables that were restored, unless `fencepost cluster restored` has made them safe. Raises StorageError.
 
-    What may be a standby that has taken over is logged.
+    A difference that may come from a fail-over to a standby is logged.
     """
     difference = await find_difference(connection, address.shown)
     if difference is None:

@@ -1,7 +1,7 @@
 """Leases in PostgreSQL: each change is one transaction that locks, reads, decides as `leases` does, and writes.
 
-Two locks make it safe. PLACING is held by all that decide who leads what. The row of a node's fence is locked by each
-of its flushes until it is committed; a start or a take-over raises the fence, so it waits for a flush under way, and
+Two locks make it safe. Each decision on the leaders of partitions holds PLACING. Each flush of a node locks the
+row of its fence until it is committed; a start or a take-over raises the fence, so it waits for a flush under way, and
 refuses all later ones. No clock counts but that of PostgreSQL.
 """
 
@@ -53,8 +53,8 @@ FENCE_LOCK_TIMEOUT: Final = "1s"
 sent in half would hold the lock until PostgreSQL notices."""
 FENCE_ATTEMPTS: Final = 5
 COMPATIBILITY: Final = 1
-"""What brokers that work on one cluster have in common, beside Kafka's protocol: a version that changes it raises this,
-and does not work beside those before it."""
+"""The version of the formats and rules that brokers of one cluster share, beside Kafka's protocol. A release that
+changes them raises it, and does not work beside earlier releases."""
 RESERVED_FOR_S: Final = 60.0
 """How long a node id is kept for a process that is starting."""
 
@@ -71,8 +71,8 @@ class Renewal(NamedTuple):
     """The answer to a renewal.
 
     lost:          nodes whose leases are over and have not been taken over, or that are gone and still lead something.
-    counts:        of changes, by kind; see `PostgresMetadataStore.seen_counts`.
-    soonest_end_s: in how many seconds the next lease of another node ends, unless it is renewed; None without one.
+    counts:        numbers of changes, by kind; see `PostgresMetadataStore.seen_counts`.
+    soonest_end_s: seconds until the next lease of another node ends, unless it is renewed; None without one.
     was_set_back:  whether PostgreSQL's clock certainly was: another node's lease ends later than any lease can.
     """
 
@@ -85,7 +85,7 @@ class Renewal(NamedTuple):
 class PostgresLeaseStore(PostgresMetadataStore):
     """The metadata store of one node with its lease.
 
-    lease_s: how long a lease lasts after a renewal, by PostgreSQL's clock.
+    lease_s: length of a lease after a renewal, by PostgreSQL's clock.
     """
 
     def __init__(self, address: PostgresAddress, *, lease_s: float) -> None:
@@ -155,10 +155,10 @@ class PostgresLeaseStore(PostgresMetadataStore):
         return await self.session.transaction(reserve)
 
     async def start(self, node_id: NodeId, endpoints: Endpoints, *, own_lease_after_s: float | None) -> int:
-        """Take the lease of a node id, fence what an earlier process may still flush, and lead on in higher epochs.
+        """Take the lease of a node id, fence the flushes of an earlier process, and lead on in higher epochs.
 
-        own_lease_after_s: for how long a process with the same endpoints has to have renewed nothing until its lease
-                           is taken: that was this node before it was killed. None: it is not, before it is over.
+        own_lease_after_s: seconds without renewal after which the lease of a process with the same endpoints is taken:
+                           that was this node before it was killed. None: it is not taken before its end.
         Returns the fence under which this incarnation flushes. Raises NodeIdInUseError where the node id or an address
         is another process's; IncompatibleVersionError, StorageError.
         """
@@ -260,7 +260,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         """Let leases that end later than any lease can end after one lease; returns whose they are.
 
         They were renewed before PostgreSQL's clock was set back. A node that lives renews its own long before that end,
-        and what a node took its own for, by its own clock, ends no later. Raises StorageError.
+        and no node relies on its lease for longer, by its own clock. Raises StorageError.
         """
 
         async def shorten(connection: Connection) -> Sequence[NodeId]:
@@ -270,7 +270,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         return await self._renewals.run(shorten, repeat_for_s=0)
 
     async def leave(self, node_id: NodeId) -> None:
-        """Give the lease back, after all is flushed; other nodes lead at once what this one led.
+        """Give the lease back, after all is flushed; other nodes lead the partitions of this one at once.
 
         Raises StorageError.
         """
@@ -279,8 +279,8 @@ class PostgresLeaseStore(PostgresMetadataStore):
     # Other nodes
 
     async def take_over(self, node_id: NodeId) -> bool:
-        """Give what a node led to others, if its lease is over and another one's is not. Returns whether this call did.
-        Raises StorageError."""
+        """Give a node's partitions to others, if its lease is over and another one's is not. Returns whether this call
+        did. Raises StorageError."""
         return await self._end(node_id, of_this_incarnation=False)
 
     async def _end(self, node_id: NodeId, *, of_this_incarnation: bool) -> bool:
@@ -325,7 +325,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         return await self.session.transaction(end)
 
     async def node_event(self, node_id: NodeId, event: NodeEvent) -> bool:
-        """Store what an administrator asks of a node: DRAINED or RESUMED. Returns False if the node is gone.
+        """Store an administrator's request to a node: DRAINED or RESUMED. Returns False if the node is gone.
 
         Raises StorageError.
         """
@@ -369,7 +369,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
         return await self.session.transaction(store) if closed else []
 
     async def release(self, node_id: NodeId, topic_ids: Collection[bytes]) -> None:
-        """Do nothing: a flush leaves out the partitions of deleted topics, whatever logs are open."""
+        """Do nothing: a flush leaves out the partitions of deleted topics, even of open logs."""
 
     async def choose(self, choices: Mapping[TopicPartition, NodeId | None]) -> None:
         """Record the nodes that should lead partitions; their leaders move them. None: the one by its share.
@@ -404,7 +404,7 @@ def _compared(address: tuple[str, int]) -> tuple[str, int]:
 
 
 def _warn_of_other_versions(node_id: NodeId, versions: Mapping[NodeId, str]) -> None:
-    """versions: of the other nodes."""
+    """versions: the versions of the other nodes."""
     if any(version != build_version() for version in versions.values()):
         log.warning(
             "versions_differ",

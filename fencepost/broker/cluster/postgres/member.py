@@ -1,5 +1,5 @@
-"""A broker of several machines: it renews its lease, takes over from nodes whose leases are over, and hands over what
-others should lead.
+"""A broker of several machines: it renews its lease, takes over from nodes whose leases are over, and hands over the
+partitions that others should lead.
 
 A node that has lost its lease, or cannot know that it has it, resigns: it leads nothing from that step on. Then it
 starts again, as another incarnation with another fence, in the same process.
@@ -66,14 +66,14 @@ class Connections(Protocol):
 
 
 class PostgresMember:
-    """The membership of one broker, for `Membership`; also what it may do now, for the log of its flushes.
+    """The membership of one broker, for `Membership`; also its tenure, for the log of its flushes.
 
-    fence:      under which this incarnation flushes; 0 before the first start.
-    lease:      until when it may answer as a leader.
+    fence:      number under which this incarnation flushes; 0 before the first start.
+    lease:      the node's right to answer as a leader.
     on_started: called after each start with its fence, before anything is led in this incarnation.
     renew_interval_s: between renewals; a fraction of the store's lease_s.
     connections: those that the engine of this member's logs uses. monotonic_s: a clock that nobody sets, in seconds.
-    take_overs_count: of lost nodes, by this one, since the start. resignations_count: of this one.
+    take_overs_count: lost nodes that this one took over from, since the start. resignations_count: those of this one.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class PostgresMember:
     def leader_choices(self) -> LeasePlacement:
         return self.placement
 
-    # What this node may do
+    # Tenure of this node
 
     def is_held(self) -> bool:
-        """Whether the lease is certainly still in force: no other node leads what this one leads."""
+        """Whether the lease is certainly still in force: no other node leads a partition that this one leads."""
         return self.lease.is_held()
 
     def resign(self, reason: str) -> None:
@@ -145,7 +145,7 @@ class PostgresMember:
         self.placement.between_nodes = between_nodes
         await self._start(own_lease_after_s=OWN_LEASE_RENEWALS * self._renew_interval_s)
         self.placement.follow()
-        # Beside all that follows: opening what is led may take longer than a lease.
+        # Beside all that follows: opening the node's logs may take longer than a lease.
         self._renewing = RENEWING.start_retrying(self._renew_regularly)
         await self.placement.refresh()
 
@@ -221,7 +221,7 @@ class PostgresMember:
         """Raises StorageError."""
         renewal = await self._store.renew(self.node_id)
         if self._has_resigned.is_set():
-            return  # meanwhile: what was renewed is the lease of an incarnation that is over
+            return  # meanwhile: the renewed lease belongs to an incarnation that is over
         # Seen as the answer comes: PostgreSQL may have been away while the renewal was under way.
         if not self.lease.is_held():
             self._leave_others_time()
@@ -238,7 +238,7 @@ class PostgresMember:
             self._look.set()
 
     async def _shorten_leases(self) -> None:
-        """Do what can be done after PostgreSQL's clock was set back; what fails is done at the next renewal."""
+        """Shorten the leases after PostgreSQL's clock was set back; a failure is retried at the next renewal."""
         try:
             shortened = await self._store.shorten_leases()
         except StorageError as error:
@@ -302,8 +302,8 @@ class PostgresMember:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     async def _require_connections(self) -> None:
-        """Resign, if PostgreSQL renews the lease of this node and has long not given it the connections without which
-        it cannot serve what it leads."""
+        """Resign, if PostgreSQL renews the lease of this node, but has refused for longer than a lease the connections
+        without which the node cannot serve its partitions."""
         since_s = self._connections.unconnected_since_s()
         is_long = since_s is not None and asyncio.get_running_loop().time() - since_s > self._store.lease_s
         if not is_long or not self.lease.is_held() or self.lease.now_s() < self._takes_over_from_s:

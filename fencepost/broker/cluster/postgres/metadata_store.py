@@ -1,7 +1,7 @@
 """Metadata store in PostgreSQL, which the brokers of several machines share.
 
-A change whose answer is lost is repeated, and each is made so that its author recognises it: so a call returns what
-really happened, or raises UnavailableError when PostgreSQL has not answered for long.
+A change whose answer is lost is repeated, and each is made so that its author recognises it: so a call returns the
+actual outcome, or raises UnavailableError when PostgreSQL has not answered for long.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 
 class PostgresMetadataStore:
-    """The view of one node. It hears of what others change at once, by NOTIFY, and of a lost one by `seen_counts`.
+    """The view of one node. It is notified of others' changes at once, by NOTIFY; `seen_counts` finds a lost NOTIFY.
 
-    on_placement_changed: awaited after another node may have changed who leads what, and after this one has created or
-                          grown a topic: who leads a partition must be known before the partition is.
+    on_placement_changed: awaited after another node may have changed the leaders of partitions, and after this one has
+                          created or grown a topic: the leader of a partition must be known before the partition is.
     incarnation:          names this node's sessions; a new one each time that the node starts again.
     """
 
@@ -200,10 +200,10 @@ class PostgresMetadataStore:
 
         return await self.session.run(write)
 
-    # What other nodes change
+    # Changes by other nodes
 
     def seen_counts(self, counts: Mapping[str, int]) -> None:
-        """Follow the changes that these counts tell of, where a NOTIFY was lost."""
+        """Follow the changes that these counts show, in case a NOTIFY was lost."""
         if any(self._counts.get(kind) != count for kind, count in counts.items()):
             self._may_have_changed.set()
 
@@ -212,7 +212,7 @@ class PostgresMetadataStore:
             self._may_have_changed.set()
 
         await connection.add_listener(self.address.channel, heard)
-        self._may_have_changed.set()  # what was announced without a connection was not heard
+        self._may_have_changed.set()  # a NOTIFY sent while there was no connection is lost
 
     async def _follow(self) -> None:
         while True:

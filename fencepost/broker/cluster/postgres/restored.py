@@ -1,7 +1,7 @@
 """A cluster whose tables were restored to an earlier moment: made safe for clients and brokers of the lost history.
 
 Clients may know leader epochs, producer ids and epochs of transactional ids that were given out after that moment, and
-a broker may hold a fence. What follows from the restored rows must not be taken for any of these: all begin far above.
+a broker may hold a fence. New numbers must differ from all of these, so they begin far above the restored ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SELECT node_id, lease_until FROM nodes WHERE state <> 'gone' AND lease_until > c
 
 
 class RestoredCluster(NamedTuple):
-    """What was restored, by its counts."""
+    """A restored cluster, by its counts."""
 
     cluster_id: str
     topics: int

@@ -184,7 +184,7 @@ $$;
 _COUNTED: Final = {
     "topics": (TOPICS, "UPDATE"),
     "documents": (DOCUMENTS, "UPDATE"),
-    # Not the lease itself, nor what sealing and retention write.
+    # Not the lease itself, nor the columns that sealing and retention write.
     "nodes": (PLACEMENT, "UPDATE OF incarnation, state, listeners, rack"),
     "partitions": (PLACEMENT, "UPDATE OF leader, leader_epoch, wanted"),
 }
@@ -202,7 +202,7 @@ _UPGRADES: Final[dict[int, str]] = {
     ALTER TABLE nodes ADD COLUMN compatibility int;
     """,
 }
-"""What turns the tables of a format into those of the next, while brokers of the version before it work on them."""
+"""Statements that turn the tables of a format into the next, while brokers of the version before it work on them."""
 
 
 def _creation() -> str:
@@ -270,9 +270,9 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
 
 
 async def require_durability(connection: Connection, address: PostgresAddress) -> None:
-    """Refuse a PostgreSQL that loses what it has acknowledged when its machine fails. Raises StorageError.
+    """Refuse a PostgreSQL that loses acknowledged commits when its machine fails. Raises StorageError.
 
-    What only a fail-over may lose is logged: an administrator may have other means against it.
+    A setting that loses commits only at a fail-over is logged: an administrator may have other means against it.
     """
     with translated(address):
         unsafe = [

@@ -307,7 +307,7 @@ async def read_rows(connection: Connection, keys: Sequence[PartitionKey]) -> dic
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Raise what PostgreSQL does not answer as StoreUnavailableError."""
+    """Raise UnavailableError as StoreUnavailableError."""
     try:
         yield
     except UnavailableError as error:

@@ -55,7 +55,7 @@ class Session:
     """A connection that one piece of work uses at a time.
 
     application_name: asked for with each connection. on_connected: prepares each connection.
-    attempts:         to connect.
+    attempts:         attempts to connect.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Session:
     async def run(self, work: Work[T], *, repeat_for_s: float = REPEAT_FOR_S) -> T:
         """Run work, and repeat it while PostgreSQL does not answer, so it must be safe to do twice.
 
-        Raises UnavailableError once the time for repeating is over; StorageError for what stays.
+        Raises UnavailableError once the time for repeating is over; StorageError if a retry would not help.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + repeat_for_s
@@ -124,7 +124,7 @@ class Session:
                     await self._drop()
                 raise
             except BaseException:
-                # Cancelled in the middle: what the connection will answer next is not known.
+                # Cancelled in the middle: the connection's next answer may belong to this request.
                 await self._drop()
                 raise
 

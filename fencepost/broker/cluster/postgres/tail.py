@@ -55,7 +55,7 @@ WHERE (SELECT leader FROM partitions AS led
        WHERE led.topic_id = one.topic_id AND led.partition = one.partition) = $1
 """
 """Leaves out rows of partitions that the node does not lead, such as those of a topic that was deleted, and perhaps
-created again under its name. That row needs no lock: what a flush sent before the deletion may be before it."""
+created again under its name. That row needs no lock: a flush sent before the deletion may be ordered before it."""
 
 _NOT_LED: Final = """
 SELECT EXISTS (SELECT FROM fences WHERE node_id = $1 AND fence = $2), array_agg(topic_id), array_agg(partition)
@@ -95,7 +95,7 @@ class PostgresTail:
 
     application_name: names the sessions of the node's present incarnation; the commit connection is opened anew when it
                       changes, as another node ends the sessions of an incarnation by their name.
-    attempts:         to connect, for flushes and for restores.
+    attempts:         attempts to connect, for flushes and for restores.
     """
 
     def __init__(self, address: PostgresAddress, application_name: Callable[[], str]) -> None:

@@ -70,9 +70,9 @@ def lease_lock(disk: Disk, data_directory: str, node_id: NodeId) -> Iterator[boo
 def checkpointed(
     disk: Disk, directory: str, leases: Mapping[TopicPartition, PartitionLease]
 ) -> dict[TopicPartition, LastLeaderState]:
-    """How a node that has ended left its logs, by its checkpoints. What cannot be read is left out, and reported.
+    """The last state of a lost node's logs, by its checkpoints. An unreadable checkpoint is left out, and reported.
 
-    leases: of all partitions. A checkpoint counts only for a directory of that topic that is there: it may be older
+    leases: leases of all partitions. A checkpoint counts only if a directory of that topic exists: it may be older
             than the last move of the partition, or than its topic.
     """
     recovery_points, log_starts = (

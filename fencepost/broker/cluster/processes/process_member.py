@@ -1,5 +1,5 @@
-"""A process of a broker of several: it holds its node's lease, takes over from nodes that are lost, and hands over what
-others should lead."""
+"""A process of a broker of several: it holds its node's lease, takes over from lost nodes, and hands over the
+partitions that others should lead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RETRY_PAUSE_S = 0.5
 class ProcessMember:
     """The membership of one process, for `Membership`.
 
-    data_directory: that of the whole broker. disk: the machine's file system, unless given.
+    data_directory: path for the whole broker. disk: the machine's file system, unless given.
     """
 
     def __init__(self, data_directory: str, node_id: NodeId, store: LeaseStore, *, disk: Disk | None = None) -> None:
@@ -167,7 +167,7 @@ class ProcessMember:
             if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
                 return  # another node was faster
             # Also when this task is cancelled, the lock is held until the store has
-            # made or refused the change: the lost node could start meanwhile, and lose what it leads again.
+            # made or refused the change: the lost node could start meanwhile, and lose its partitions again.
             last_state = checkpointed(self._disk, directory, table.partitions)
             await self._store.node_event(node_id, NodeEvent.LOST, last_state=last_state)
         log.warning("node_taken_over", node=node_id)

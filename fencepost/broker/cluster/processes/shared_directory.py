@@ -1,7 +1,7 @@
 """The data directory of a broker of several processes, made ready before the first of them starts.
 
-Each node has a directory of its own below it. One that a single process has used so far is divided: what is in it goes
-to the first node, which hands over what the others should lead.
+Each node has a directory of its own below it. A directory that a single process has used so far is divided: its
+logs go to the first node, which hands over the partitions that the others should lead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def prepare_data_directory(
     """Make a data directory ready for these nodes; the caller has locked it, and no node runs. Raises StorageError.
 
     now_ms: wall time. on_restoring: see `SqliteMetadataStore`. prepare: makes the metadata store ready. Nodes that are
-    not among these any more are lost: the others lead what they led.
+    not among these any more are lost: the others lead their partitions.
     """
     for node_id in nodes:
         disk.make_directory(node_directory(path, node_id))
@@ -57,7 +57,7 @@ async def prepare_data_directory(
         on_restoring=on_restoring,
         work=lambda database: _place(database, disk, path, nodes, now_ms),
     )
-    # From here on a broker of one process refuses the directory. What is interrupted now, the next start goes on with.
+    # From here on a broker of one process refuses the directory. The next start continues an interrupted division.
     await _divide(disk, path, node_directory(path, nodes[0]))
 
 

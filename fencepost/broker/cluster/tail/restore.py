@@ -1,4 +1,4 @@
-"""Restore of logs at a take-over: their tails, and what their sealed segments need, become files in the scratch.
+"""Restore of logs at a take-over: their tails, and files for their sealed segments, are written into the scratch.
 
 All partitions that a node begins to lead together are restored together: one read of the tails, in order. Only the tail
 is replayed when the log is opened.
@@ -45,7 +45,7 @@ class TailRestore:
     """Restores logs into a scratch directory, for `Arrivals`.
 
     topic_id_of: the topic id of a partition, by the placement; None if it is not known any more.
-    objects:     of large flushes; None where the tails have none.
+    objects:     objects of large flushes; None if the tails have none.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TailRestore:
         return arrivals
 
     def _begin(self, directory: str, topic_id: bytes) -> None:
-        """Make the directory of a partition anew: what it held when the node led it earlier is older. Raises
+        """Recreate the directory of a partition: its files are from an earlier leadership of this node. Raises
         StorageError."""
         self._disk.delete(directory)
         self._disk.make_directory(directory)
@@ -144,7 +144,7 @@ class TailRestore:
     async def _remote_logs(
         self, wanted: Mapping[TopicPartition, PartitionToRestore], arrivals: dict[TopicPartition, Arrival]
     ) -> dict[TopicPartition, RestoredRemoteLog]:
-        """Restore sealed parts; adds to `arrivals` what cannot be restored. Raises StoreUnavailableError."""
+        """Restore sealed parts; adds an error to `arrivals` for each failure. Raises StoreUnavailableError."""
         found = await self._sealed.restore(wanted)
         parts = {}
         for name in wanted:
@@ -204,8 +204,8 @@ class TailRestore:
 class _TailFiles:
     """The log files of one tail while they are written.
 
-    start_offset: where the tail begins. end_offset: where it ends.
-    error:        why the log cannot be restored.
+    start_offset: first offset of the tail. end_offset: offset after it.
+    error:        reason why the log cannot be restored.
     """
 
     def __init__(self, disk: Disk, directory: str, part: RestoredRemoteLog) -> None:

@@ -41,7 +41,7 @@ _CHECKPOINTS: Final = (CLEAN_SHUTDOWN_FILE, CLEANER_FILE, RECOVERY_POINT_FILE, R
 
 
 class ScratchDisk(LocalDisk):
-    """The machine's file system, without syncs: what matters is committed elsewhere."""
+    """The machine's file system, without syncs: the database and the object store have the durable copies."""
 
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         return asyncio.sleep(0)
@@ -111,7 +111,7 @@ class Leftovers:
                 log.warning("scratch_not_removed", reason=str(error))
 
     async def remove(self) -> int:
-        """Remove what was left at the last pass, too; returns of how many partitions. Raises StorageError.
+        """Remove the leftovers that the last pass found, too; return the number of partitions. Raises StorageError.
 
         The sweep of the log directory deletes the files, as those of deleted topics.
         """

@@ -1,7 +1,7 @@
 """The shared log of a cluster's node: its flushes, committed one after another, as rows of the tails.
 
-Each flush goes on until its outcome is known: committed, or refused by the fence. The store may be away for a while, as
-in a fail-over; no log goes offline for that. Only a flush that is refused ends what this node leads.
+Each flush goes on until its outcome is known: committed, or refused by the fence. The store may be unavailable for a
+while, as in a fail-over; no log goes offline for that. Only a refused flush ends this node's leadership.
 
 A large flush is stored as objects first, and the next one may be stored beside it. It is committed when all flushes
 before it have ended, and leaves out the logs that they could not commit: a log must not get a hole.
@@ -42,10 +42,10 @@ LOGS_PER_FLUSH: Final = 1_000
 INLINE_MAX_BYTES: Final = 256 * 1024
 """Larger flushes go as objects, of which the rows name parts: above it, rows take longer than an object and rows."""
 MOST_UNFLUSHED_BYTES: Final = 64 * 1024 * 1024
-"""What clients may have sent that is not committed yet; a connection that sends more waits until there is room."""
+"""Bound of bytes from clients that are not committed yet; a connection that sends more waits until there is room."""
 READ_PER_STEP_BYTES: Final = 1024 * 1024
 READ_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
-"""Of one log, in one step, which takes some 2 ms; more is copied together from several."""
+"""Bytes of one log that one step reads, in some 2 ms; longer contents are copied together from several steps."""
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 REPORT_INTERVAL_S: Final = 5.0
@@ -56,8 +56,8 @@ UPLOADS_SIDE_BY_SIDE: Final = 4
 """Of all flushes that are under way, in their order."""
 FLUSHES_UNDER_WAY: Final = 4
 ANOTHER_FROM_BYTES: Final = 1024 * 1024
-"""What clients have sent while flushes are under way, and another one begins with. Less would make more objects for the
-same bytes, and what becomes rows would only wait for its turn; with more, a client that has 5 MB in flight waits."""
+"""Bytes from clients with which another flush begins while flushes are under way. Fewer would make more objects for the
+same bytes, and rows would only wait for their turn; with more, a client that has 5 MB in flight waits."""
 FIRST_PUT_TIMEOUT_S: Final = 10.0
 OBJECT_KEPT_S: Final = 25 * 60.0
 """An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
@@ -67,7 +67,7 @@ RESIGNED: Final = "this node has resigned from the partition"
 
 
 class ResignedError(LedElsewhereError):
-    """This node does not lead any more what was to be flushed."""
+    """This node does not lead the partitions of the flush any more."""
 
 
 class StoredParts(NamedTuple):
@@ -85,9 +85,9 @@ NOTHING_STORED: Final = StoredParts((), NO_OBJECTS, 0.0)
 class TailLog:
     """Commits the flushes of one node, for `SharedLog`.
 
-    objects:          for flushes larger than `inline_max_bytes`; None: all bytes go into the rows.
-    flushes_count:    flushes that were committed. flushed_bytes, rows_count: in all of them.
-    large_count, large_bytes: of them, those whose bytes are in objects.
+    objects:          store of flushes larger than `inline_max_bytes`; None: all bytes go into the rows.
+    flushes_count:    flushes that were committed. flushed_bytes, rows_count: their bytes and rows.
+    large_count, large_bytes: flushes whose bytes are in objects, and those bytes.
     is_waiting:       whether a flush is being tried again, as the store does not answer.
     """
 
@@ -124,7 +124,7 @@ class TailLog:
 
     @property
     def unflushed_bytes(self) -> int:
-        """What clients have sent that is not committed yet."""
+        """Bytes from clients that are not committed yet."""
         return self._unflushed_bytes + self._flushing_bytes
 
     def room_after(self, produced_bytes: int) -> asyncio.Future[None] | None:
@@ -146,7 +146,7 @@ class TailLog:
             self.begin_another()
 
     def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
-        # What clients have sent by now has been appended, or refused.
+        # The bytes that clients have sent by now have been appended, or refused.
         produced_bytes, self._unflushed_bytes = self._unflushed_bytes, 0
         self._flushing_bytes += produced_bytes
         self._under_way_count += 1
@@ -232,7 +232,7 @@ class TailLog:
     async def _contents(
         self, appended: Sequence[AppendedBytes]
     ) -> tuple[list[AppendedBytes], list[memoryview], dict[str, StorageError]]:
-        """Read what was appended, a megabyte per step of the event loop. A log whose file cannot be read is left out
+        """Read the appended bytes, a megabyte per step of the event loop. A log whose file cannot be read is left out
         from there on, or it would get a hole. Returns also the errors, by path."""
         readable: list[AppendedBytes] = []
         contents: list[memoryview] = []
@@ -301,7 +301,7 @@ class TailLog:
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 except ConflictError as error:
-                    # The fence should have made this impossible: what is stored counts, and it is another node's.
+                    # The fence should have made this impossible: the stored rows count, and they are another node's.
                     log.error("flush_conflicts", reason=str(error))  # noqa: TRY400  # the reason says it all
                     self._resign(fence, "another flush holds the offsets of this node's")
                     raise ResignedError(str(error)) from None
@@ -360,7 +360,7 @@ class TailLog:
 
 
 async def _content(appended: AppendedBytes) -> memoryview:
-    """Read what was appended to one log; what takes long, a part in each step of the loop. Raises StorageError."""
+    """Read the bytes appended to one log; long contents in parts, one per step of the loop. Raises StorageError."""
     if appended.length_bytes <= READ_AT_ONCE_BYTES:
         content = appended.content()
         read_bytes = len(content)

@@ -21,7 +21,7 @@ NO_OBJECTS: Final[Mapping[UUID, int]] = MappingProxyType({})
 class StoreUnavailableError(Exception):
     """The store did not answer, or the connection to it is lost: whether the call had an effect is unknown.
 
-    The message says what the store or the network reported; it has no credentials.
+    The message has the report of the store or the network, without credentials.
     """
 
 
@@ -35,12 +35,12 @@ class PartitionKey(NamedTuple):
 class TailRow(NamedTuple):
     """Bytes that one flush appended to one segment of one partition: whole batches, back to back.
 
-    position:        of the first byte in the segment's log file.
-    base_offset:     of the first record. end_offset: after the last.
-    leader_epoch:    in which the partition was led.
+    position:        position of the first byte in the segment's log file.
+    base_offset:     offset of the first record. end_offset: offset after the last.
+    leader_epoch:    epoch of the leader that wrote it.
     content:         the bytes; None where they are in an object.
-    object_id:       of the object of a large flush, from whose `object_position` on they are.
-    checksum:        of the bytes in the object; None of a row that was written before there were any.
+    object_id:       object of a large flush, which has them from `object_position` on.
+    checksum:        SHA-256 of the bytes in the object; None in rows of versions without checksums.
     """
 
     key: PartitionKey
@@ -78,7 +78,7 @@ class ConflictError(Exception):
 class NotLedError(Exception):
     """Rows of a flush were left out: their topics are deleted, or another node leads them. The others are committed.
 
-    keys: of the partitions that were left out. A topic that was created again under its name has another id.
+    keys: the partitions that were left out. A topic that was created again under its name has another id.
     """
 
     def __init__(self, keys: Collection[PartitionKey]) -> None:
@@ -94,8 +94,8 @@ class TailStore(Protocol):
     ) -> bool:
         """Commit a flush of at least one row, all or nothing, in one statement guarded by the fence.
 
-        object_sizes: in bytes, of the objects that the rows point into; they are recorded with the rows.
-        Returns False, and has done nothing, if the node's fence is not the flush's any more. A flush that was
+        object_sizes: bytes of each object that the rows point into; they are recorded with the rows.
+        Returns False, and changes nothing, if the node's fence is not the flush's any more. A flush that was
         committed before is not committed twice: the call then returns True. Raises ConflictError; NotLedError.
         """
         ...
@@ -125,7 +125,7 @@ class FlushObjects(Protocol):
 class RestoredRemoteLog(NamedTuple):
     """The sealed part of a log.
 
-    sealed_end:       where the tail begins.
+    sealed_end:       offset at which the tail begins.
     log_start_offset: below it, all is deleted. It may be in the tail.
     segments:         up to the sealed end, in rising order.
     """
@@ -141,20 +141,20 @@ class RemoteLogSource(Protocol):
     async def restore(
         self, wanted: Mapping[TopicPartition, PartitionToRestore]
     ) -> Mapping[TopicPartition, RestoredRemoteLog | StorageError]:
-        """Write what opening the logs takes of their sealed segments into the directories, which exist.
+        """Write the files of sealed segments that opening the logs needs into the directories, which exist.
 
         Partitions that the store does not have are left out. Returns a StorageError for one of which an object cannot
-        be had now, is missing or holds other bytes, or for which the disk fails: the others do not wait for it. Raises
+        be read now, is missing or holds other bytes, or for which the disk fails: the others do not wait for it. Raises
         StoreUnavailableError where the rows cannot be read.
         """
         ...
 
 
 class Tenure(Protocol):
-    """What a node may do: its fence and its lease, as it knows them.
+    """The tenure of a node: its fence and its lease, as the node knows them.
 
-    node_id: of this node.
-    fence:   under which it flushes.
+    node_id: id of this node.
+    fence:   number under which it flushes.
     """
 
     @property
@@ -164,7 +164,7 @@ class Tenure(Protocol):
     def fence(self) -> int: ...
 
     def is_held(self) -> bool:
-        """Whether the node's lease is certainly still in force: until then, no other node leads what it leads.
+        """Whether the node's lease is certainly still in force: until its end, no other node leads its partitions.
 
         Compares the monotonic clock now, so that a process which was stopped knows at once. A lease that has lapsed may
         be held again later, if no other node has taken over.
