@@ -1,8 +1,8 @@
-"""Who may ask the HTTP listener for what: tokens with roles, the Host header, and what a POST needs.
+"""The access rules of the HTTP listener: tokens with roles, the Host header, and the headers of a POST.
 
-A browser on this machine may be made to send requests to the listener by any page that it shows. Such a page cannot
-choose the Host header, which names the page's own host (DNS rebinding); a POST of it has an Origin, and cannot have the
-content type of JSON without asking first.
+Any page in a browser on this machine can make the browser send requests to the listener. The page cannot choose the
+Host header: the browser writes the page's own host (DNS rebinding). Its POST has an Origin, and without a preflight
+request it cannot have the content type of JSON.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class AccessDeniedError(Exception):
 class Access:
     """The rules of one listener.
 
-    host:       where it listens. is_local: whether only this machine reaches it; then a GET needs no token.
-    host_names: further names by which clients know it.
+    host:       the listener's address; is_local if only this machine reaches it: then a GET needs no token.
+    host_names: further names in the clients' URLs.
     """
 
     def __init__(self, host: str, tokens: Sequence[Token], host_names: Sequence[str] = ()) -> None:

@@ -136,7 +136,7 @@ class HttpConnection(asyncio.Protocol):
     # Reading
 
     def _read(self) -> None:
-        """Take what h11 has read; start the answer when a request is whole."""
+        """Process the events of h11; start the answer once the request is complete."""
         while self._answer is None and self._is_open:
             try:
                 event = self._h11.next_event()
@@ -209,7 +209,7 @@ class HttpConnection(asyncio.Protocol):
         await self._send_response(response, has_body=method != "HEAD")
 
     async def _end_with(self, status: int, reason: str) -> None:
-        """Answer what cannot be read, and close."""
+        """Answer a request that cannot be parsed, and close."""
         self._disarm()
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = error_response(status, reason)

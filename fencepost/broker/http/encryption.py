@@ -27,7 +27,7 @@ clients hold no more than these, and keep nobody out."""
 
 
 class _Accepted:
-    """A connection until its handshake is done. is_handed_over: its transport closes the socket, whatever happens."""
+    """A connection until its handshake is done. is_handed_over: its transport closes the socket, also after errors."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
@@ -37,7 +37,7 @@ class _Accepted:
 class EncryptingAcceptor:
     """Accepts connections of a bound socket, and hands them over once they are encrypted.
 
-    tls: what is in force; a renewed certificate counts from the next connection on.
+    tls: the certificates in force; a renewed one counts from the next connection on.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class EncryptingAcceptor:
         self._acceptor = SocketAcceptor(bound, self._accepted, backlog=backlog, loop=loop)
 
     def close(self) -> None:
-        """Accept nothing more; give up what is in its handshake."""
+        """Accept no further connections; cancel the handshakes."""
         self._acceptor.close()
         for handshake in self._handshakes.holders():
             handshake.cancel()

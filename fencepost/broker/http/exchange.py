@@ -21,7 +21,7 @@ Pieces = Iterator[str]
 
 
 class BadRequestError(Exception):
-    """What is wrong with a request, and what to send instead; the status is that of the response."""
+    """The fault of a request and its remedy, for the client; the status is that of the response."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -34,8 +34,8 @@ class HttpRequest:
 
     path:    decoded parts between slashes: `("v1", "partitions", "orders", "3")`.
     query:   every value of every name.
-    headers: by lower-case name; of several of a name, the last.
-    body:    at most 64 KiB.
+    headers: values by lower-case name; the last one of a repeated name.
+    body:    64 KiB or less.
     caller:  the name of the token; empty without one.
     """
 
@@ -113,7 +113,7 @@ def json_response(content: Any, status: int = 200) -> HttpResponse:
 
 
 def error_response(status: int, reason: str) -> HttpResponse:
-    """A response that says what was wrong, and what to do: `{"error": "…"}`."""
+    """A response that says the fault and the remedy: `{"error": "…"}`."""
     return json_response({"error": reason}, status)
 
 

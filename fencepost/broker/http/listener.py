@@ -1,4 +1,4 @@
-"""The HTTP listener: its socket, its connections, and what happens to a request before and after its route."""
+"""The HTTP listener: its socket, its connections, and the work before and after a request's route."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class HttpListener:
         self.host, self.port = self._bound.address.host, self._bound.address.port
 
     async def accept(self, tls: ListenerTls | None) -> None:
-        """Start to accept connections. tls: what is in force on this listener, for `https://`."""
+        """Start to accept connections. tls: the certificates of an `https://` listener."""
         loop = asyncio.get_running_loop()
 
         def new_connection() -> HttpConnection:
@@ -140,7 +140,7 @@ class HttpListener:
     # Requests
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request; raises nothing but what ends the task."""
+        """Answer a request; only cancellation and exceptions that end the process pass."""
         try:
             self._access.check(request)
             response = await find_route(request)(self._view(), request)

@@ -65,8 +65,8 @@ class HttpService:
     ) -> None:
         """Answer from a node that has started.
 
-        certificates: of the listeners with TLS, by name. check_back: None without resolvers. engine_figures: None if
-        the files of the logs are the broker's own.
+        certificates: those of the listeners with TLS, by name. check_back: None without resolvers. engine_figures:
+        None if the files of the logs are the broker's own.
         """
         assert self._observed is not None, "the node's requests are observed before it serves them"
         requests, clients = self._observed

@@ -21,7 +21,7 @@ MOST_PARTITIONS: Final = 100
 
 
 def history_steps(log: PartitionLog, transactional_id: str) -> SlicedWork[dict[str, Any]]:
-    """Read the log in steps. is_complete: whether nothing was left out, except what compaction has removed before."""
+    """Read the log in steps. is_complete: the answer has every event that compaction had left in the log."""
     history = TransactionHistory(transactional_id, MOST_EVENTS)
     # A batch of a coordinator has few records, so about as many batches as offsets.
     start_offset = max(log.log_start_offset, log.log_end_offset - MOST_BATCHES)

@@ -363,7 +363,7 @@ async def transaction(view: NodeView, request: HttpRequest) -> HttpResponse:
 
 
 async def history(view: NodeView, request: HttpRequest) -> HttpResponse:
-    """What `__transaction_state` still has of a transactional id, the earliest record first."""
+    """The records of a transactional id that are left in `__transaction_state`, the earliest first."""
     transactional_id = request.path[2]
     metadata = view.services.topics.metadata.get(TRANSACTION_STATE_TOPIC)
     if metadata is None:

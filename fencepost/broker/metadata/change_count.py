@@ -84,7 +84,7 @@ def _rows(database: sqlite3.Connection, table: str) -> list[tuple[object, ...]]:
 
 
 def read_recorded(path: str) -> Counted | None:
-    """Read the file; None where it is missing, cannot be read, or is not what was written."""
+    """Read the file; None if it is missing, unreadable or damaged."""
     try:
         with open(path, "rb") as file:
             return _decode(file.read(_LONGEST_BYTES))

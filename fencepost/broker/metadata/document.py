@@ -19,10 +19,10 @@ LARGEST_BYTES: Final = 1 << 30
 class VersionedDocument(Generic[ContentT]):
     """The document under one key of the store.
 
-    content: as last read or written here; another object after each change, also after one by another node.
-    read:  makes the content of the decoded JSON, of None where nothing has been written yet.
+    content: the newest content that was read or written; another object after each change, also of another node.
+    read:  makes the content of the decoded JSON, or of None before the first write.
     write: makes a JSON value of the content.
-    may_use_reserve: for what an operator changes to free a full disk, or to keep clients from filling it.
+    may_use_reserve: true for changes by which an operator frees a full disk, or keeps clients from filling it.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class VersionedDocument(Generic[ContentT]):
         return self.content
 
     async def change(self, changed: Callable[[ContentT], ContentT | None]) -> ContentT:
-        """Write what `changed` returns for the stored content; None changes nothing.
+        """Write the result of `changed` for the stored content; its None leaves the document as it is.
 
         Calls `changed` again when another node has written meanwhile. Raises StorageError.
         """
@@ -79,7 +79,7 @@ class VersionedDocument(Generic[ContentT]):
 
 
 def read_settings_by_name(content: Any) -> dict[str, Mapping[str, str]]:
-    """The content of a document of settings, by the name of what they are for. Raises JsonError."""
+    """The settings in a document, by the name of their broker or group. Raises JsonError."""
     if content is None:
         return {}
     fields = object_of(content)

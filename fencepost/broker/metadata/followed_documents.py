@@ -39,7 +39,7 @@ class FollowedDocuments:
 
     def start(self) -> None:
         self._store.on_documents_changed.append(self._changed)
-        self._changed()  # what has changed since each document was opened
+        self._changed()  # other nodes may have written since each document was opened
 
     async def close(self) -> None:
         self._store.on_documents_changed.remove(self._changed)

@@ -87,12 +87,12 @@ def _schema() -> str:
 
 
 class SharedSqliteMetadataStore(SqliteMetadataStore):
-    """The view of one process. It hears of what others change within POLL_INTERVAL_S.
+    """The store of one of several processes. It detects changes of the others within POLL_INTERVAL_S.
 
-    on_placement_changed: awaited after another process may have changed rows of nodes or partitions, and after this one
-                          has created or grown a topic: who leads a partition must be known before the partition is.
-    in_creation, in_growth: run on the store's thread in the transaction that creates or grows the topic of that name,
-                          after that; in_deletion: before the topic becomes a deletion.
+    on_placement_changed: awaited when another process may have changed rows of nodes or partitions, and when this one
+                          has created or grown a topic: the leader of a partition must be known before the partition is.
+    in_creation, in_growth: called on the store's thread, in the transaction that creates or grows the topic of that
+                          name, after the change; in_deletion: before the topic becomes a deletion.
     """
 
     schema_version = SHARED_SCHEMA_VERSION
@@ -134,7 +134,7 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
         return await self._query(run)
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
-        # What another process has created may not be known here yet.
+        # Another process may have created the topic, and this one not have read it yet.
         return await self._change_topic(
             topic.name,
             lambda database: not collides(database, topic.name) and insert_topic(database, topic),
@@ -187,7 +187,7 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
                 log.error("metadata_not_polled", reason=str(error))  # noqa: TRY400  # the reason says it all
 
     async def follow(self) -> None:
-        async with self._following:  # so that it ends after the hooks of what another call has found
+        async with self._following:  # so that it ends after the hooks for changes that another call has found
             kinds = await self._run(self._changed_kinds)
             if PLACEMENT in kinds:
                 try:
@@ -223,7 +223,7 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
         await end_tasks(self._polling)
         self._polling = None
 
-    # What needs the file alone
+    # Work that needs the file without other processes
 
     def _restore(self, reason: str) -> bool:
         return False  # other processes may be using it: `prepare_shared` restores

@@ -89,8 +89,8 @@ class SqliteMetadataStore:
     FULL`).
 
     Only this process uses the file, so no other node changes anything.
-    schema_version: of the files that it opens; others are refused.
-    is_alone: whether no other process changes the file while it is opened, so that its age can be judged.
+    schema_version: the version of the files that it opens; others are refused.
+    is_alone: no other process changes the file during `open`, so that its age can be judged.
     """
 
     schema_version = SCHEMA_VERSION
@@ -285,7 +285,7 @@ class SqliteMetadataStore:
     # Which state is the newest
 
     def _dropped_tail(self) -> DroppedTail:
-        """Return what SQLite is about to drop of its write-ahead log."""
+        """Return the part of the write-ahead log that SQLite is about to drop."""
         try:
             with open(f"{self.path}-wal", "rb") as file:
                 return dropped_tail(file.read())
@@ -293,9 +293,9 @@ class SqliteMetadataStore:
             return DroppedTail()
 
     def _compare_with_copy(self, database: sqlite3.Connection, dropped: DroppedTail) -> None:
-        """Raises sqlite3.DatabaseError if the copy is newer than the file, or what the file held before it was damaged.
+        """Raises sqlite3.DatabaseError if the copy is newer than the file, or as new and the file is damaged.
 
-        A file that went back, with no newer copy, is used: an error says so, and nothing is given out twice.
+        A file that went back, with no newer copy, is used: an error says so, and no producer id is allocated twice.
         """
         opened = counted_state(database)
         recorded = self._recorded_count(opened.cluster_id)
@@ -443,7 +443,7 @@ class SqliteMetadataStore:
         return True
 
     def _advance_restored(self, database: sqlite3.Connection) -> None:
-        """Move what has certainly been used since the copy, of unknown age, was made."""
+        """Advance the values that were certainly used since the copy: its age is unknown."""
         for key, advance in self._on_restoring.items():
             for (value,) in database.execute("SELECT value FROM versioned_values WHERE key = ?", (key,)).fetchall():
                 database.execute(
@@ -560,8 +560,8 @@ class SqliteMetadataStore:
     # From the event loop
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Run work on the store's thread. A caller that is cancelled goes on when it is done: it happens all the same,
-        and what the caller holds must not be given free before."""
+        """Run work on the store's thread. A cancelled caller continues only when the work is done: the thread completes
+        it all the same, and the caller must hold its locks until then."""
         running = self._submit(work)
         try:
             return await asyncio.shield(running)

@@ -34,8 +34,7 @@ class MetadataStore(Protocol):
         ...
 
     async def follow(self) -> None:
-        """Look for changes of other nodes now, and call what follows them, where that would happen only some time
-        after the change."""
+        """Poll for changes of other nodes now, and call the hooks, in a store that otherwise polls at intervals."""
         ...
 
     async def load_topics(self) -> list[TopicMetadata]: ...
@@ -76,7 +75,7 @@ class MetadataStore(Protocol):
     ) -> bool:
         """Write a value if its version is the expected one, and raise the version by 1; else return False.
 
-        may_use_reserve: for changes that free space on a full disk.
+        may_use_reserve: true for changes that free space on a full disk.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""What a write-ahead log of SQLite holds behind its last valid transaction, which SQLite drops without a word.
+"""The part of a write-ahead log behind its last valid transaction, which SQLite drops without a message.
 
 Each commit is synced before the next one is written. So a transaction with another one behind it was acknowledged, and
-if SQLite does not read it, the file is damaged. The last one of the file may be what a loss of power has torn.
+if SQLite does not read it, the file is damaged. A loss of power may have torn the last one of the file.
 Source: SQLite's "WAL-mode File Format".
 """
 
@@ -34,7 +34,7 @@ class _Frame(NamedTuple):
 
 
 def dropped_tail(content: bytes) -> DroppedTail:
-    """Return what a log with this content holds behind its last valid transaction."""
+    """Return the part of a log with this content behind its last valid transaction."""
     if len(content) <= HEADER_BYTES:
         return DroppedTail()
     magic, page_bytes = struct.unpack_from(">I4xI", content)

@@ -1,1 +1,1 @@
-"""Metrics: what is counted only for them, one scrape of a node's state, the families and the text that shows them."""
+"""Metrics: counters that only metrics need, one scrape of a node's state, and the metric families with their text."""

@@ -25,7 +25,7 @@ def _left_out(scrape: Scrape) -> Samples:
         yield Sample(f'kind="{kind}"', scrape.left_out.get(kind, 0))
 
 
-# The last family of a scrape: it counts what the others have left out.
+# The last family of a scrape: it counts the samples that the others leave out.
 SCRAPE_FAMILIES: Final = (
     Family(
         "fencepost_metrics_left_out",

@@ -38,9 +38,9 @@ Collect = Callable[["Scrape"], Samples]
 class Family:
     """One family.
 
-    name:   in the text format 0.0.4: that of a counter ends in `_total`.
+    name:   its name in the text format 0.0.4: that of a counter ends in `_total`.
     labels: their names, in order. collect: yields the samples.
-    is_per_partition: left out where there are more partitions than `fencepost.metrics.max.partitions`.
+    is_per_partition: left out of a scrape with more partitions than `fencepost.metrics.max.partitions`.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Lags of groups as people mean them: records that a consumer can still get, without markers and aborted records.
+"""Lags of groups in records that a consumer can still get, without markers and aborted records.
 
-Counting reads the headers of batches. So each scrape counts a bounded number of them, and the next one continues
-there, for as long as the group's position stays. Offsets stand in for what is not counted yet, which is never too few.
-The lag of a group that stands still is exact after a few scrapes, however much waits.
+Counting reads the headers of batches. So each scrape counts a bounded number of batches, and while the group's position
+stays, the next scrape continues there. Batches not yet counted add their offsets, which are never fewer than their
+records. The lag of a group that stands still is exact after a few scrapes, however large it is.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ class GroupLag(NamedTuple):
 
 
 class _Counted(NamedTuple):
-    """departures_count: of the log's segments, which compaction and retention raise."""
+    """departures_count: the log's count of removed segments, which compaction and retention raise."""
 
     records: ReadableRecords
     departures_count: int
 
 
 class GroupLags:
-    """Reads lags, and remembers what the last read has counted."""
+    """Reads lags, and remembers the counts of the last read."""
 
     def __init__(self) -> None:
         self._counted: dict[tuple[PartitionLog, int], _Counted] = {}

@@ -15,7 +15,7 @@ QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 
 class Histogram:
-    """counts: of each bucket, and of what is longer than all. unit_s: the upper bound of the first bucket."""
+    """counts: durations per bucket, and those above the last bound. unit_s: the upper bound of the first bucket."""
 
     __slots__ = ("counts", "total_s", "unit_s")
 
@@ -85,7 +85,7 @@ class RecentHistogram:
         return sum(self._latest) + sum(self._earlier) + sum(self._before)
 
     def turn(self) -> None:
-        """Begin a minute: what is older than the last one counts in no quantile any more."""
+        """Begin a minute: durations from before the last minute leave the quantiles."""
         self._before = [first + second for first, second in zip(self._before, self._earlier, strict=True)]
         self._earlier, self._latest = self._latest, [0] * _LENGTH
 

@@ -1,4 +1,4 @@
-"""What the HTTP listener sees of the node: its parts, and what is observed only while there is an HTTP listener."""
+"""The node as the HTTP listener reads it: its parts, and the observers that exist only with an HTTP listener."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class NodeView:
     """The parts of a node that is started.
 
-    certificates: of the listeners with TLS, by name.
+    certificates: those of the listeners with TLS, by name.
     check_back: None without resolvers. engine_figures: None if the files of the logs are the broker's own.
-    started_ms: wall time of the start. failure: returns why the node stopped, if it did.
+    started_ms: wall time of the start. failure: returns the reason why the node stopped, else None.
     """
 
     services: Services

@@ -107,7 +107,7 @@ def _opened(
     log: PartitionLog, first_offset: int, producer_id: int, coordinator: CoordinatorView | None
 ) -> tuple[ActiveProducer | None, OpenTransaction]:
     producer = log.producer(producer_id)
-    # A read of the disk, for what the coordinator may have in memory.
+    # Reads the disk, so only if the coordinator does not have the time in memory.
     first_ms = _time_at(log, first_offset) if coordinator is None or coordinator.started_ms < 0 else -1
     if producer is None:
         return None, OpenTransaction(producer_id, -1, first_offset, -1, -1, first_ms)

@@ -1,7 +1,7 @@
-"""Who is behind a producer id: the client that last opened a session with it, or wrote with it.
+"""The client of a producer id: the one that last opened a session with it, or wrote with it.
 
 Learnt from requests that repeat no earlier one of their connection, so frequent requests cost nothing. In memory only:
-what was before the start of the broker is unknown.
+clients from before the start of the broker are unknown.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class ProducerClients:
         return self._producers.get(producer_id)
 
     def of_connection(self, connection: ClientConnection) -> Client | None:
-        """What an open connection has said of its client; None if it has said nothing."""
+        """The client of an open connection; None before its first request that names a producer."""
         return self._clients.get(connection)
 
     def seen(self, api_key: int, connection: ClientConnection, request: Any, client_id: str | None = None) -> int:
-        """Look at a request; return the producer id whose client sends it, -1 without one."""
+        """Learn from a request; return the producer id whose client sends it, -1 without one."""
         if api_key == ApiKey.PRODUCE:
             return _producer_of(request)
         if api_key == ApiKey.ADD_PARTITIONS_TO_TXN:

@@ -28,11 +28,11 @@ _now_s = time.perf_counter
 
 
 class Observation:
-    """What is known of a request that is not answered yet; of most, only when it began.
+    """A request that is not answered yet; of most, only the time when it began is known.
 
-    waits_s:     when it began to wait; 0.0 if it does not.
-    topic_data:  of a Produce.
-    producer_id: whose request it is; negative for those that repeat an earlier one, or have no producer.
+    waits_s:     the time when it began to wait; 0.0 if it does not.
+    topic_data:  the topics of a Produce.
+    producer_id: the request's producer; negative for those that repeat an earlier one, or have no producer.
     """
 
     waits_s = 0.0

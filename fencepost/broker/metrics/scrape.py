@@ -1,4 +1,4 @@
-"""One scrape: what several families need is collected once, in steps between which others run."""
+"""One scrape: state that several families need is collected once, in steps between which other work runs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class SyncMetrics:
         self.synced_bytes = 0
         self.failed_count = 0
         self._under_way: deque[tuple[float, int]] = deque()  # when each sync began, and the bytes in it
-        self._synced: dict[PartitionLog, int] = {}  # what of each log's appended bytes is in a sync, or behind one
+        self._synced: dict[PartitionLog, int] = {}  # each log's appended bytes that are synced, or being synced
 
     def sync_began(self, logs: Sequence[Syncable]) -> None:
         began_s, syncing_bytes = time.perf_counter(), 0

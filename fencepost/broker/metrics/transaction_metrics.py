@@ -15,8 +15,8 @@ ABORTED: Final = "aborted"
 
 
 class TransactionMetrics:
-    """ended: by outcome. durations: from a transaction's beginning to its decision. completions: from there until all
-    markers are written."""
+    """ended: counts by outcome. durations: from a transaction's start to its decision. completions: from the
+    decision until all markers are written."""
 
     def __init__(self, clock: Clock) -> None:
         self.ended = dict.fromkeys((COMMITTED, ABORTED, *(end.value for end in ForcedEnd)), 0)

@@ -1,4 +1,4 @@
-"""What a node does while nobody asks: the sweeps of its logs. And what follows changes of its features and loggers."""
+"""Background work of a node: the sweeps of its logs, and the effects of changed features and loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node has before it starts: given to every function that makes one of its parts."""
+"""The state of a node before its start: given to every function that makes one of its parts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Foundation:
-    """What all parts of a node stand on.
+    """Settings and resources that all parts of a node share.
 
-    data_directory: absolute.
+    data_directory: an absolute path.
     randomness: the source of unguessable ids; None for the machine's.
-    cleanup:    a function that makes a part registers here what closes it. A stop runs these in reverse order.
+    cleanup:    a function that makes a part registers here the part's `close`. A stop runs these in reverse order.
     """
 
     settings: Settings

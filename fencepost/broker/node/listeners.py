@@ -91,7 +91,7 @@ def renew_certificates(base: Foundation, tls: BrokerTls, broker_configs: BrokerC
 
 @dataclass(frozen=True)
 class Network:
-    """What the servers of all listeners share. authentications: by the names of the listeners with SASL."""
+    """Resources that the servers of all listeners share. authentications: those of the SASL listeners, by name."""
 
     client_quotas: ClientQuotas
     connection_quotas: ConnectionQuotas
@@ -128,7 +128,7 @@ async def open_network(
 async def _authenticate(
     base: Foundation, listeners: Sequence[Listener], scram_credentials: ScramCredentials
 ) -> Mapping[str, ListenerAuthentication]:
-    """Open what the SASL listeners need; return the authentication of each by its name. Raises StartError."""
+    """Open the SASL listeners' mechanisms; return the authentication of each by its name. Raises StartError."""
     protected = [listener for listener in listeners if listener.protocol.uses_sasl]
     if not protected:
         return {}

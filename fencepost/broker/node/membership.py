@@ -25,7 +25,7 @@ def open_channel(
 ) -> TcpPeers:
     """Open the channel to other nodes.
 
-    listener: on which they connect to each other, which the channel is protected as; None: over their node sockets.
+    listener: the inter-broker listener, whose protocol the channel uses; None: nodes connect over their node sockets.
     Raises StartError.
     """
     node_id, log_in = base.settings.node_id, None
@@ -76,7 +76,7 @@ async def join(base: Foundation, membership: Membership, engine: Engine | None, 
 
 
 def keep(base: Foundation, membership: Membership, engine: Engine | None, topics: Topics) -> None:
-    """Begin to take over from lost nodes, and what the engine does in the background, until the node stops."""
+    """Start to take over from lost nodes, and the engine's background work, until the node stops."""
     membership.keep(topics)
     if engine is not None:
         engine.keep()
@@ -85,7 +85,7 @@ def keep(base: Foundation, membership: Membership, engine: Engine | None, topics
 
 
 def follow_documents(base: Foundation, services: Services, peers: Peers | None) -> FollowedDocuments:
-    """Make what puts in force what other nodes change, for as long as clients are served."""
+    """Return the follower of other nodes' changes, which runs while clients are served."""
     # Imported here: a single node has nobody to follow.
     from fencepost.broker.hosting.confirmations import Confirmations
     from fencepost.broker.metadata.followed_documents import FollowedDocuments

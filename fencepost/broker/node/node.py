@@ -74,8 +74,8 @@ class Node:
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.
     cluster:     if partitions move between nodes, in place of the placement.
-    node_sockets: with a cluster, through which nodes connect to each other: through a listener, unless given.
-    connect:     with a placement, opens connections to other nodes: over TCP, unless given.
+    node_sockets: with a cluster, sockets for the connections between nodes: those of a listener, unless given.
+    connect:     with a placement, the opener of connections to other nodes: over TCP, unless given.
     peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
     watch:       puts something before the dispatcher of each listener, such as the faults of a test; nothing, unless
                  given.
@@ -195,7 +195,7 @@ class Node:
             await self.coordinators.shares.ensure_loaded()
 
     async def hand_all_over(self) -> None:
-        """In a cluster, have other nodes lead what this one leads, so that its stop costs its clients nothing.
+        """In a cluster, hand all partitions over to other nodes, so that a stop costs its clients nothing.
 
         Takes up to `fencepost.shutdown.handover.ms`, and is not needed before `stop`.
         """
@@ -234,7 +234,7 @@ class Node:
             self.on_failed()
 
     async def _start(self) -> None:
-        """The parts in the order of their start; each registers what closes it in `cleanup`.
+        """Start the parts in order; each registers its `close` in `cleanup`.
 
         A broker that is alone has no channel, no lease, and follows no documents. A process of several and a machine
         of a cluster have a membership; processes have node sockets, too. Simulated nodes differ in their foundation.
@@ -257,7 +257,7 @@ class Node:
         broker_configs = await open_broker_configs(base, is_alone=membership is None)
         tls = self._tls = encrypt(settings, listeners)
         if http is not None:
-            # From here on probes are answered; whatever fails later, they say so.
+            # From here on probes are answered: if a later step fails, they report it.
             await http.accept(None if tls is None else tls.listeners.get(HTTP_LISTENER))
         documents = await open_documents(base)
         if membership is not None:

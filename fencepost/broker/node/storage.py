@@ -101,11 +101,11 @@ async def _close_on_thread(disk: LocalDisk) -> None:
 
 
 def _close_to_others(path: str) -> None:
-    """Take the rights of others on a data directory away. Raises OSError."""
+    """Remove the permissions of other users from a data directory. Raises OSError."""
     mode = os.stat(path).st_mode
     found = os.listdir(path) if mode & OF_OTHERS and os.access(path, os.R_OK) else None
     if found is None or (found and FILE_NAME not in found):
-        return  # what else is there may be for others
+        return  # a directory with other files may be shared on purpose
     try:
         os.chmod(path, OWNER_ONLY)
     except PermissionError:
@@ -126,7 +126,7 @@ def make_data_directory(path: str) -> None:
         try:
             os.mkdir(path, OWNER_ONLY)
         except FileExistsError:
-            os.makedirs(path, exist_ok=True)  # refuses what is no directory
+            os.makedirs(path, exist_ok=True)  # raises if the path is no directory
             _close_to_others(path)
     except OSError as error:
         raise StartError(f"cannot create the data directory {path}: {error.strerror}; {remedy(error)}") from None

@@ -29,9 +29,9 @@ STOP_WITH_ALL: Final = signal.SIGINT
 
 
 class Specification(NamedTuple):
-    """What the parent says on the command line, as JSON.
+    """The parent's command line for one node, as JSON.
 
-    options: those of `serve`, see `serve_settings.load`. position: of this node among the others, from 0.
+    options: those of `serve`, see `serve_settings.load`. position: this node's among the others, from 0.
     sockets: descriptors of bound sockets, by the names of their listeners. pipe: the descriptor to write to.
     """
 
@@ -77,13 +77,13 @@ def _end_with_parent(parent: int) -> None:
 
 
 class NodeProcess:
-    """What a node needs as one of several processes, for `serve`."""
+    """The parts of a node that is one of several processes, for `serve`."""
 
     def __init__(self, specification: Specification) -> None:
         self._specification = specification
 
     def parts(self, settings: Any) -> dict[str, Any]:
-        """What `Node` is given beside its settings: the shared store, its part in the cluster and its sockets."""
+        """The arguments of `Node` beside its settings: the shared store, its part in the cluster and its sockets."""
         from fencepost.broker.cluster.leases.lease_store import LeaseStore
         from fencepost.broker.cluster.processes.process_member import ProcessMember
         from fencepost.broker.config.listeners import names_inter_broker_listener

@@ -157,9 +157,9 @@ def _first_addresses(nodes: Sequence[dict[str, Any]], kind: str) -> str:
 
 
 class ProcessOfNode:
-    """The process of one node, over all its starts. description: what it said when it was ready, once it was.
+    """The process of one node, over all its starts. description: its message when it became ready; before that, empty.
 
-    process_id: of the one that runs; None while none does.
+    process_id: that of the running process; None while none runs.
     """
 
     def __init__(

@@ -36,10 +36,10 @@ EXIT_FAILED = 3
 
 
 class OneOfSeveral(Protocol):
-    """What a broker is given that is one process of several."""
+    """The connection to the parent of a broker that is one process of several."""
 
     def parts(self, settings: Settings) -> dict[str, Any]:
-        """Make what `Node` is given beside its settings."""
+        """Make the arguments of `Node` beside its settings."""
         ...
 
     async def beat(self) -> None:
@@ -52,7 +52,7 @@ class OneOfSeveral(Protocol):
 
 
 def serve(loaded: LoadedSettings, *, as_process: OneOfSeveral | None = None) -> None:
-    """Run a broker until SIGTERM or Ctrl-C. On failure, it exits the process. as_process: of a broker of several."""
+    """Run a broker until SIGTERM or Ctrl-C. On failure, it exits the process. as_process: the link to the parent."""
     raise_limit()
     settings = loaded.settings
     loggers = configure_logging(log_format=settings.fencepost_log_format, level=settings.fencepost_log_level)

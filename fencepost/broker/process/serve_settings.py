@@ -1,5 +1,5 @@
-"""Settings of `fencepost serve`, from its options. What is imported here needs no event loop: how one is imported
-depends on the settings."""
+"""Settings of `fencepost serve`, from its options. It imports no module that needs an event loop: the settings decide
+how such a module is imported."""
 
 from __future__ import annotations
 

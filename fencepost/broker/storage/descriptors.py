@@ -21,7 +21,7 @@ LEAST_RESERVED, MOST_RESERVED = 48, 128
 
 
 def raise_limit() -> None:
-    """Raise the limit of this process to what its user allows: what shells set is meant for other programs."""
+    """Raise the limit of this process to the hard limit: the soft limit that shells set is meant for other programs."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard_limit, _WHERE_INFINITY_IS_REFUSED):
         if wanted == soft_limit or (soft_limit != resource.RLIM_INFINITY and 0 <= wanted < soft_limit):

@@ -29,19 +29,19 @@ class StorageError(OSError):
 class NoRoomError(StorageError):
     """The disk or the quota is full; the call has changed nothing, so it can be made again when there is room.
 
-    A sync that raises it is an exception: what was to be synced may be lost.
+    After a sync that raises it, the unsynced writes may be lost.
     """
 
 
 class UnexpectedFailureError(StorageError):
-    """A failure of the broker, not of the disk, while a log was written or synced: what is on the disk is not known."""
+    """A bug of the broker, not a fault of the disk, during a write or sync of a log: the disk's content is unknown."""
 
     def __init__(self, doing: str, error: BaseException) -> None:
         super().__init__(f"{doing} failed unexpectedly: {type(error).__name__}: {error}")
 
 
 def storage_error(action: str, path: str, error: OSError) -> StorageError:
-    """Return a StorageError with what was tried, the path, and the system's reason; a NoRoomError for a full disk."""
+    """Return a StorageError with the action, the path, and the system's reason; a NoRoomError for a full disk."""
     kind = NoRoomError if error.errno in _FULL else StorageError
     return kind(error.errno, f"cannot {action} {path}: {error.strerror or error}", path, paths=(path,))
 
@@ -57,7 +57,7 @@ _WRONG_KIND = frozenset({errno.EISDIR, errno.ENOTDIR, errno.EEXIST})
 
 
 def remedy(error: OSError) -> str:
-    """Return what the operator can do about a failure of the disk, before starting the broker again."""
+    """Return the operator's remedy for a failure of the disk, before the next start of the broker."""
     if isinstance(error, UnexpectedFailureError):
         return "report the failure that is in the log, with its traceback"
     if error.errno in _NO_SPACE:
@@ -70,7 +70,7 @@ def remedy(error: OSError) -> str:
 
 
 class Volume(NamedTuple):
-    """The file system of a directory. usable_bytes: what a broker may still write."""
+    """The file system of a directory. usable_bytes: the free bytes for a process without root's reserve."""
 
     total_bytes: int
     usable_bytes: int
@@ -111,12 +111,12 @@ class LogFile(Protocol):
     def send(self, descriptor: int, position: int, length_bytes: int) -> int:
         """Have the system send bytes of the file to a socket; return how many it took, 0 at the end of the file.
 
-        Raises OSError: BlockingIOError where the socket is full, whatever else is wrong with the file or the socket.
+        Raises OSError: BlockingIOError if the socket is full; others for faults of the file or the socket.
         """
         ...
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file. The time of its last write stays, as what is left was written then. Raises StorageError."""
+        """Cut the file. Its last-write time stays that of the remaining content. Raises StorageError."""
         ...
 
     def last_write_ms(self) -> int:

@@ -1,10 +1,9 @@
-"""Sync of many files by one `syncfs` call: where its result can be trusted and the file system has little else to
-write.
+"""Sync of many files by one `syncfs` call, if its result can be trusted and the file system has little else to write.
 
-syncfs writes all that is in memory of a file system, also what other programs wrote, in one pass and one commit of the
-journal. For thirty files it takes a quarter of the time, and a sixth of the processor time, of one sync each. Its
-result counts as the files' own syncs would where two things hold: the system reports every failed write, and the file
-system waits for its journal and the device. Everywhere else files are synced one by one.
+syncfs writes all dirty memory of a file system, other programs' too, in one pass and one commit of the journal. For
+thirty files it takes a quarter of the time, and a sixth of the processor time, of one sync each. Its result counts as
+the files' own syncs would under two conditions: the system reports every failed write, and the file system waits for
+its journal and the device. Otherwise files are synced one by one.
 
 Source: syncfs(2); Linux's `sync_filesystem` and `ext4_sync_fs`.
 """
@@ -22,8 +21,8 @@ from fencepost.broker.kernel.c_library import c_function
 
 SMALLEST_FILE_COUNT: Final = 2
 MOST_UNWRITTEN_BYTES_PER_FILE: Final = 128 * 1024
-"""Bound on the machine's unwritten memory, for each file to sync: about what a disk writes while one sync is handed to
-a thread and back. With more, be it the files' own or not, waiting for all of it would take longer than it saves."""
+"""Bound on the machine's unwritten memory, for each file to sync: about as much as a disk writes while one sync is
+handed to a thread and back. With more, of any program, waiting for all of it would take longer than it saves."""
 
 REFUSED_BEFORE_WRITE_BACK: Final = 100
 """Syncs of several files that were done file by file because other programs had much to write."""
@@ -44,7 +43,7 @@ class FileSystem:
     """A file system whose syncs can be trusted. It sees failures from its creation on: create it before its files are
     written.
 
-    is_trusted: until a sync fails. The system reports a failure once, and it may concern a file that is synced later;
+    is_trusted: true until a sync fails. The system reports a failure once, maybe of a file that is synced later;
         from then on each file is synced by itself.
     """
 

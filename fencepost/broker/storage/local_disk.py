@@ -69,14 +69,14 @@ class LocalFile:
     def __init__(
         self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int, file_system: FileSystem | None
     ) -> None:
-        """descriptor: of a file that was just created; negative for one that existed before."""
+        """descriptor: that of a file just created; negative for a file that existed before."""
         self._disk = disk
         self._path = path
         self._descriptor = descriptor
         self.size_bytes = size_bytes
         self._file_system = file_system
         self._was_there_before = descriptor < 0
-        # When the end of the file gets behind it, room is taken for what comes next.
+        # An append that ends behind it preallocates again.
         self._room_position = SMALLEST_WITH_ROOM_BYTES
         self._syncs = 0
         self._closed = False
@@ -114,7 +114,7 @@ class LocalFile:
         written_bytes: int,
         length_bytes: int,
     ) -> None:
-        """Write what a short write left. It means a full disk or a signal; the next write shows which."""
+        """Write the rest of a short write. It means a full disk or a signal; the next write shows which."""
         rest = memoryview(b"".join(buffers))
         while written_bytes < length_bytes:
             step_bytes = os.pwrite(descriptor, rest[written_bytes:], self.size_bytes + written_bytes)
@@ -123,9 +123,9 @@ class LocalFile:
             written_bytes += step_bytes
 
     def _take_room(self, descriptor: int, length_bytes: int) -> None:
-        """Take room for further appends of this length."""
+        """Preallocate for further appends of this length."""
         is_taken = preallocate(descriptor, self.size_bytes, ROOM_BYTES + length_bytes)
-        # Where the system has none, it is not asked again.
+        # A file system without preallocation is not asked again.
         self._room_position = self.size_bytes + ROOM_BYTES if is_taken else sys.maxsize
 
     def _append_failed(self, descriptor: int, size_bytes: int, error: OSError) -> StorageError:
@@ -135,7 +135,7 @@ class LocalFile:
         try:
             _cut(descriptor, size_bytes)
         except OSError as cut_error:
-            # Recovery cuts what is left. Until then nothing may be appended, whatever the reason was.
+            # Recovery cuts the remaining bytes. Until then nothing may be appended, even if the error was a full disk.
             reason = f"{failure}; nor can it be cut back to {size_bytes} bytes: {cut_error.strerror or cut_error}"
             return StorageError(error.errno, reason, self._path, paths=(self._path,))
         return failure
@@ -246,7 +246,7 @@ class LocalFile:
     def file_system_to_sync(self) -> FileSystem | None:
         """The file system whose sync replaces one of the file; call it once for each sync.
 
-        The first sync of a file is its own: only that reports what failed before the file was opened.
+        The first sync of a file is its own: only that one reports writes that failed before the file was opened.
         """
         if self._was_there_before:
             self._was_there_before = False
@@ -533,7 +533,7 @@ class LocalDisk:
         return file.is_closed() or file.path in self._removed
 
     def crash(self) -> None:
-        """Stop all writes from now on, as the end of the process would; files keep what was written."""
+        """Stop all writes, as the end of the process would; files keep the bytes written so far."""
         self._is_crashed = True
         self.close()
 

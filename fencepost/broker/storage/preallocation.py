@@ -23,9 +23,9 @@ _FALLOC_FL_KEEP_SIZE = 1
 
 
 def preallocate(descriptor: int, position: int, length_bytes: int) -> bool:
-    """Take room for `length_bytes` from a position on; False where there is none, for whatever reason.
+    """Allocate `length_bytes` from a position on; False on any error.
 
-    A full disk is left for the write to report.
+    The next write reports a full disk.
     """
     fallocate = _fallocate()
     return fallocate is not None and fallocate(descriptor, _FALLOC_FL_KEEP_SIZE, position, length_bytes) == 0

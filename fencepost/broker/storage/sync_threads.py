@@ -34,9 +34,9 @@ def _never() -> bool:
 class SyncJob(NamedTuple):
     """A file or a directory to sync.
 
-    descriptor:    of the file; negative for one that is not open and is opened for the sync.
+    descriptor:    the file's; negative for one that is not open and is opened for the sync.
     is_deleted:    whether the file may be missing; called on a sync thread.
-    is_write_back: write all that is in memory of the directory's file system, without reporting whether it arrived.
+    is_write_back: write all dirty memory of the directory's file system, without reporting whether it arrived.
     """
 
     path: str
