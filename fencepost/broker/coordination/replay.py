@@ -90,7 +90,7 @@ class Replay:
     def _check_order(self, header: BatchHeader, *, is_first: bool) -> None:
         """Check the offsets of a batch: the greater one of two commits of a key counts, and no checksum covers offsets.
 
-        is_first: of a read. Its batch holds the offset that was asked for, and may begin before it.
+        is_first: whether it is the first batch of a read: it holds the requested offset, and may begin before it.
         Raises StorageError.
         """
         base_offset, last_offset = header.base_offset, header.last_offset

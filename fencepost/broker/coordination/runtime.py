@@ -1,7 +1,7 @@
 """Runtime of the transaction, group and share coordinators: decide, append, apply, and reply when durable.
 
 A coordinator is a set of shards, one per partition of its internal topic. A shard is pure: `decide` functions read it
-and return records; after the append, `apply` changes it by the records, and `settle` changes what is in no record.
+and return records; after the append, `apply` changes it by the records, and `settle` changes the state in no record.
 Loading is `apply` over the log, so the live path and the recovery path are one path. Between the decision and the
 append there is no await; the reply leaves when the log is durable up to the last record that the shard's state was
 computed from.
@@ -151,7 +151,7 @@ class CoordinatorRefusal(Exception):  # noqa: N818  # an expected answer of a co
 class CoordinatorRuntime(Generic[S]):
     """Runs the shards of one coordinator over the partitions of its internal topic.
 
-    name:       for log events: `transaction`, `group` or `share`.
+    name:       name in log events: `transaction`, `group` or `share`.
     make_shard: builds the empty shard of a partition.
     clock:      wall time; delays use the running event loop.
     applied:    called in the same step, after a decision's records are applied and after a partition is loaded; the

@@ -59,9 +59,9 @@ _remembered_partition = lru_cache(MAX_REMEMBERED_KEYS)(_partition_for_key)
 class CoordinatorRecord(NamedTuple):
     """One record of an internal topic: serialized key, and value or None for a tombstone.
 
-    decoded: what the shard would decode from key and value, where the decision has it at hand and its kind of record is
-             frequent: `Shard.apply_decided` applies it. Else None. It does not reach the log: a load reads the bytes of
-             the record.
+    decoded: decoded form of key and value, if the decision has it and this kind of record is frequent:
+             `Shard.apply_decided` applies it. Else None. It does not reach the log: a load reads the bytes of the
+             record.
     """
 
     key: bytes
@@ -84,9 +84,9 @@ class Decision(NamedTuple, Generic[ReplyT]):
     producer: (producer id, epoch) when the records belong to a transaction (TxnOffsetCommit); they become pending until
               its marker.
     answers:  replies to requests parked before, by token; they leave with this decision, in this order.
-    guard:    what `PartitionLog.begin_verification` gave for the producer, if it asked for verification (KIP-890).
-    settle:   changes what lives in memory only, and logs what has happened: called in the same step, once the records
-              are in the log and before they are applied. Never called where the log refuses them.
+    guard:    result of `PartitionLog.begin_verification`, if the producer was verified (KIP-890).
+    settle:   changes state that is in memory only, and logs events: called in the same step, once the records are in
+              the log and before they are applied. Never called if the log refuses them.
     on_refused: called instead, in the same step, with the log's error: for a shard that decides on less next time.
     """
 
@@ -131,7 +131,7 @@ class Shard(Protocol):
         ...
 
     def loaded(self, now_ms: int) -> None:
-        """Start what lives in memory only (timers, sessions): called once, after the last replayed record."""
+        """Start the parts that are in memory only (timers, sessions): called once, after the last replayed record."""
         ...
 
     def clock_moved(self, moved_ms: int, now_ms: int) -> None:

@@ -1,1 +1,1 @@
-"""Served APIs, request contexts, fetch sessions, long polls and the append of Produce: what handlers share."""
+"""The shared part of handlers: served APIs, request contexts, fetch sessions, long polls and the append of Produce."""

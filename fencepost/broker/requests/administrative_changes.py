@@ -1,6 +1,6 @@
-"""What administrative requests have changed, for the audit log: an API declares the function that names it.
+"""Changes by administrative requests, for the audit log: an API declares the function that names them.
 
-The function is called after the handler, and names only what the handler did, not what it refused.
+The function is called after the handler, and names only the changes that were made, not those that were refused.
 Values of broker configs, and all of users but their names, are left out: they may be secrets.
 """
 
@@ -33,11 +33,11 @@ _noted: Final[WeakKeyDictionary[GroupService, set[tuple[int, str]]]] = WeakKeyDi
 
 
 class AdministrativeChange(NamedTuple):
-    """One thing that an administrator has changed.
+    """One change by an administrator.
 
-    operation:     as in rules, such as CREATE.
-    resource_type: as in rules where rules know it; else BROKER, BROKER_LOGGER, QUOTA, FEATURE or PRODUCER.
-    details:       what it was changed to, without secrets.
+    operation:     name as in rules, such as CREATE.
+    resource_type: name as in rules if they have it; else BROKER, BROKER_LOGGER, QUOTA, FEATURE or PRODUCER.
+    details:       new values, without secrets.
     """
 
     operation: str
@@ -48,11 +48,11 @@ class AdministrativeChange(NamedTuple):
 
 Changes = Iterable[AdministrativeChange]
 AuditedChanges = Callable[[Context, Any, Any], Changes]
-"""(context, request, response): what the request has changed."""
+"""(context, request, response): the changes by the request."""
 
 
 def note_changes(audit: AuditedChanges, context: Context, request: Any, response: Any) -> None:
-    """Write to the audit log what a request has changed."""
+    """Write the changes by a request to the audit log."""
     from fencepost.broker.security.audit import note_change
 
     try:
@@ -65,7 +65,7 @@ def note_changes(audit: AuditedChanges, context: Context, request: Any, response
 
 _RESULTS: Final = ("topics", "responses", "results", "filter_results", "entries")
 _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
-"""The second: a client that creates what it does not find goes on, too, with a topic that may be a moment old."""
+"""The second, because a client that creates missing topics then uses the topic, which may be a moment old."""
 
 
 def is_refused(request: Any, response: Any) -> bool:
@@ -107,7 +107,7 @@ def listed(items: Iterable[str]) -> list[str]:
 
 
 def audited_by_handler(context: Context, request: Any, response: Any) -> Changes:
-    """The handler notes what has changed: the response does not say it."""
+    """The handler notes the changes: the response does not have them."""
     return ()
 
 

@@ -1,9 +1,9 @@
 """Registry of served APIs: the declaration of handlers with `@api`, and the context and services that they are given.
 
-`APIS` holds what is served; the table in `broker.requests.served`, written from the declarations, has the versions and
+`APIS` holds the served APIs; the table in `broker.requests.served`, written from the declarations, has the versions and
 the handlers' modules, so that a module is imported at the first request for one of its APIs. A handler
 answers at once, or returns a `LongPoll` or a coroutine, whose first step also runs at once (`broker.kernel.eager` lists
-what it must not do). So everything before the first wait happens in request order. Replies leave in request order per
+the forbidden calls). So everything before the first wait happens in request order. Replies leave in request order per
 connection. Slices of the frame (`records` fields) are valid until the handler has answered or clears `needs_frame`.
 """
 
@@ -123,7 +123,7 @@ class RequestObserver(Protocol):
     then: RequestObserver | None
 
     def begun(self, api: Api, context: RequestContext, request: Any) -> None:
-        """Note that a request begins. What it finds out is in `context.observation` until the answer.
+        """Note that a request begins. The observer keeps its notes in `context.observation` until the answer.
 
         Requests that were to be carried out together may begin once more, one by one.
         """
@@ -143,10 +143,10 @@ class RequestObserver(Protocol):
 
 
 class Restriction(Protocol):
-    """What a client may not do of a request."""
+    """The parts of a request that a client has no right to."""
 
     def answer(self, context: RequestContext) -> Any:
-        """Carry out what the client may do of the request, if anything; return what a handler may return.
+        """Carry out the permitted parts of the request, if any; return the result as a handler does.
 
         Raises CloseConnection.
         """
@@ -171,7 +171,7 @@ class RequestGate(Protocol):
         ...
 
     def keep(self, context: RequestContext) -> None:
-        """Keep that the client may do all of what the request names, for requests that repeat it."""
+        """Remember that the client has all rights for the request, for requests that repeat it."""
         ...
 
     def is_kept(self, context: RequestContext) -> bool:
@@ -198,7 +198,7 @@ class ClientAuthentication(Protocol):
     def handshake_again(
         self, request: SaslHandshakeRequest, version: int
     ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]:
-        """Let the client authenticate again, or refuse; returns what a handler may return. Raises CloseConnection."""
+        """Let the client authenticate again, or refuse; return the result as a handler does. Raises CloseConnection."""
         ...
 
 
@@ -238,7 +238,7 @@ class RequestContext:
     meter:  while a quota applies to the client.
     cached: the earlier request that this one repeats.
     is_observed: whether the request is charged, and the observer has seen its answer.
-    observation: of the observer, where there is one: what it knows of the request.
+    observation: notes of the observer on the request, if there is an observer.
     """
 
     __slots__ = (
@@ -282,8 +282,8 @@ class RequestContext:
         return self.connection.client_host
 
     def prepared(self, prepare: Callable[[Services, Request, int], Prepared], request: Request) -> Prepared:
-        """Return `prepare(services, request, version)`: what follows from the request's constant fields and the
-        metadata. It is kept for requests that repeat this one until the metadata change.
+        """Return `prepare(services, request, version)`: values derived from the request's constant fields and the
+        metadata. They are kept for requests that repeat this one until the metadata change.
         """
         services, cached = self.services, self.cached
         if cached is None:
@@ -298,9 +298,9 @@ class RequestContext:
 class UsualAnswer:
     """A handler's usual answer: a reply that differs from earlier ones to the same request in a few fields only.
 
-    values:  of the fields that vary, as the API declares them, in the order of the message.
-    build:   makes the response, which is encoded where no form of the reply is known.
-    records: of a reply with records.
+    values:  values of the varying fields, as the API declares them, in the order of the message.
+    build:   makes the response, which is encoded if no form of the reply is known.
+    records: records of the reply, if it has any.
     """
 
     __slots__ = ("build", "records", "values")
@@ -359,8 +359,8 @@ def _with_error_code(response: Callable[..., Response]) -> Callable[[Any, ErrorC
 def _audited(
     handler: Callable[[RequestContext, Any], Any], audit: AuditedChanges, awaits_other_nodes: bool
 ) -> Callable[[RequestContext, Any], Any]:
-    """A handler that notes in the audit log what its request has changed, once it has answered, and answers when other
-    nodes know it, too."""
+    """A handler that notes the changes by its request in the audit log, once it has answered, and answers when other
+    nodes know them, too."""
 
     @wraps(handler)
     def handle(context: RequestContext, request: Any) -> Any:
@@ -384,15 +384,15 @@ def _audited(
 
 
 class Declaration(TypedDict, total=False):
-    """What `@api` declares of an API beside its messages.
+    """The properties of an API that `@api` declares beside its messages.
 
     versions: lowest and highest version served, as `"0-5"`, or `"4"` for a single one.
-    rights:   what a client needs; None for an API that needs nothing, or whose handler asks itself.
+    rights:   rights that a client needs; None for an API that needs none, or whose handler checks them itself.
     errors:   the error codes, besides NONE, that a reply may have anywhere, in any version.
     advertised_minimum: the lowest version that ApiVersions reports, if it is not the lowest served.
-    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
+    unstable_from: first version whose message Kafka may still change: served, and shown, only with
         `unstable.api.versions.enable`.
-    audit:    for an API that changes what administrators look after: names what a request has changed.
+    audit:    function that names the changes by a request; None unless the API is administrative.
     awaits_other_nodes: whether it changes metadata that all nodes share: it is answered when the change is in force on
         all of them.
     needs_lease: whether it answers from memory, as the leader of partitions or as a coordinator; without, the answer is

@@ -1,4 +1,4 @@
-"""Answers that have to know what another node has changed some moments ago: a client may have seen it there."""
+"""Answers that must include recent changes by another node: a client may have seen them there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Response = TypeVar("Response")
 def may_have_missed(services: Services, found: Iterable[object | None] = (None,)) -> bool:
     """Whether another node may have created a topic that is asked for, or have taken a partition or given it away.
 
-    found: what is known of each topic, None for nothing; it is not read where there are no other nodes.
+    found: the metadata of each topic, None if the topic is unknown; it is not read if there are no other nodes.
     """
     return bool(services.topics.placement.other_nodes()) and any(one is None for one in found)
 
@@ -21,7 +21,7 @@ def may_have_missed(services: Services, found: Iterable[object | None] = (None,)
 async def caught_up(
     context: RequestContext, answer: Callable[[], Response | Awaitable[Response | SlicedResponse]]
 ) -> Response | SlicedResponse:
-    """Look for what other nodes have changed, and answer then."""
+    """Read the changes by other nodes, then answer."""
     await context.services.topics.catch_up()
     answered = answer()
     return await answered if isinstance(answered, Awaitable) else answered

@@ -1,6 +1,6 @@
 """The error codes that APIs may answer with, as their handlers declare them: sets that several of them share.
 
-Each declaration names what Kafka's brokers answer with, in any version and state; clients act on each of these codes.
+Each declaration names the codes of Kafka's brokers, in any version and state; clients act on each of these codes.
 NONE is one of them always, UNKNOWN_SERVER_ERROR never: it would be a bug.
 Source: Kafka's GroupCoordinatorService, ReplicaManager, SharePartitionManager and the JSON files of its messages.
 """

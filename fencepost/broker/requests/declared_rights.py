@@ -51,7 +51,7 @@ def on_cluster(operation: AclOperation) -> Needed:
 
 
 class Refusal(NamedTuple):
-    """What a client lacks for a request as a whole. response: where that of `failed` is not Kafka's."""
+    """The right that a client lacks for a whole request. response: Kafka's, if that of `failed` differs from it."""
 
     lacking: Needed
     response: Any = None
@@ -65,7 +65,7 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 
 Finish = Callable[["Rights", Context, Any, Any], SlicedWork[None]]
-"""Takes out of a response what the client may not see, in steps: (rights, context, request, response)."""
+"""Removes from a response the parts that the client may not see, in steps: (rights, context, request, response)."""
 
 
 class Items(NamedTuple):
@@ -75,12 +75,12 @@ class Items(NamedTuple):
     needed:     the right that an item needs: (context, request, item).
     instead:    a right on the cluster that allows all of them.
     refused:    makes the answer to a refused item: (rights, context, item, error); else `failed` of the API does.
-    message:    in place of Kafka's usual one.
+    message:    error message in place of Kafka's usual one.
     are_first:  whether the refused items come first in the response; else they come last.
     in_order:   whether the response has the items in the order of the request.
     asks_always: whether the handler is asked even if no item is allowed, as it may refuse the request as a whole.
-    key_of:     for an API that refuses, with INVALID_REQUEST, items of which there are several with one key: these
-                are left to its handler.
+    key_of:     key of an item, for an API that refuses, with INVALID_REQUEST, several items with one key: these are
+                left to its handler.
     versions:   the first and the last that have these items.
     """
 
@@ -98,13 +98,13 @@ class Items(NamedTuple):
 
 
 class NeededRights(NamedTuple):
-    """What one API needs.
+    """The rights that one API needs.
 
     whole:  the refusal of the request as a whole, None if there is none, UNKNOWN if that may be another one for a
             request that repeats this one: (rights, context, request).
-    items:  what is refused in part.
-    split:  in place of `items`, where a request is not just split.
-    finish: what a client may not see of a response.
+    items:  parts of the request that are refused one by one.
+    split:  function in place of `items`, if a request is not just split.
+    finish: removes the parts of a response that a client may not see.
     """
 
     whole: Callable[[Rights, Context, Any], Refusal | Unknown | None] | None = None
@@ -119,7 +119,7 @@ class Part(NamedTuple):
     allowed:  the request of the allowed items; None if the handler is not needed.
     answered: the response's field for `refused`. lacking: the rights that the client lacks, for the audit log.
     is_kept:  whether the verdict holds for requests that repeat this one, until a rule changes.
-    places:   of the refused items among all items, where the response has them in order.
+    places:   positions of the refused items among all items, if the response has them in order.
     """
 
     allowed: Any

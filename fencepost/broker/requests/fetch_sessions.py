@@ -70,7 +70,7 @@ class FetchedPartition:
         )
 
     def update(self, answer: PartitionData) -> bool:
-        """Record what a response reports; False when the client knows all of it already.
+        """Record the values that a response reports; return False if the client knows all of them already.
 
         After an error the high watermark counts as unknown, so that the partition is sent again after the error.
         Source: Kafka's CachedPartition.maybeUpdateResponseData, which leaves the last stable offset out.
@@ -94,7 +94,7 @@ class FetchedPartition:
 class FetchSession:
     """The partitions that one consumer fetches from this broker. Its next request must carry `epoch`.
 
-    partitions: in the order in which they are filled; those that had data move to the end, so that none is starved.
+    partitions: the next to be read first; those that had data move to the end, so that none is starved.
     size_bytes: memory that the partitions take, see `_size_bytes`.
     """
 
@@ -111,7 +111,7 @@ class FetchSession:
 class FetchPlan:
     """The partitions that one Fetch request reads, in order, and the session of its response.
 
-    session:        of an incremental fetch.
+    session:        session of an incremental fetch.
     expected_epoch: the session's epoch when the response is made, unless another request came between.
     opens_session:  whether this is a full fetch whose client requests a session.
     """
@@ -158,7 +158,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, *, uses_topic_ids: bool, now_ms: int) -> FetchPlan | ErrorCode:
-        """Plan what a request fetches. The session's epoch is raised at once, so that a repeated request is refused.
+        """Plan the reads of a request. The session's epoch is raised at once, so that a repeated request is refused.
 
         Refuses, as a value: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
         (names and ids mixed).

@@ -45,7 +45,7 @@ MAX_ANSWERED_BEFORE_WRITER = 4
 
 
 class LongPoll(ABC, Generic[Response]):
-    """What a handler returns instead of a response that is not ready. All calls come from the event loop."""
+    """A handler's result in place of a response that is not ready. All calls come from the event loop."""
 
     __slots__ = ()
 
@@ -55,7 +55,7 @@ class LongPoll(ABC, Generic[Response]):
 
     @abstractmethod
     def poll(self) -> Response | None:
-        """Return the answer, or None to go on waiting. Raises what a handler may raise."""
+        """Return the answer, or None to continue to wait. Raises the errors of a handler."""
 
     @abstractmethod
     def end(self) -> None:
@@ -82,7 +82,7 @@ class PendingReply:
         self._is_over = self._is_woken = False
 
     def begin(self) -> None:
-        """Start to wait. Raises what the poll raises."""
+        """Start to wait. Raises the errors of the poll."""
         try:
             self._waiting.begin(self.wake)
         except BaseException:
@@ -136,7 +136,7 @@ class PendingReply:
 class LongPolls:
     """Queue of the woken polls; one for all connections of a node.
 
-    woken_polls: in the order in which they were woken.
+    woken_polls: polls in the order in which they were woken.
     """
 
     __slots__ = ("_is_scheduled", "woken_polls")

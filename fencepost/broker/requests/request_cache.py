@@ -49,12 +49,12 @@ MAXIMUM_BYTES: Final = 4096
 
 
 class CachedRequest:
-    """A decoded request that others repeat, and what was derived from its constant fields.
+    """A decoded request that others repeat, and values derived from its constant fields.
 
-    allowed_epoch: of the authorizer, in which the client was found to have all rights that the request needs.
+    allowed_epoch: the authorizer's epoch in which the client had all rights that the request needs.
     request:  valid, with its varying fields, in the first step of its handler; then the next one like it may come.
-    prepared: by the handler, at the version `prepared_version` of the metadata; see `RequestContext.prepared`.
-    form:     of the reply, once there was a usual answer.
+    prepared: the handler's value, at the version `prepared_version` of the metadata; see `RequestContext.prepared`.
+    form:     form of the reply, after the first usual answer.
     is_used:  whether it was repeated since room was made the last time.
     """
 
@@ -92,7 +92,7 @@ class CachedRequest:
 class _Layout:
     """Cached requests whose varying fields are at the same positions.
 
-    remembered: by their constant bytes, up to the first records: behind these several may differ.
+    remembered: requests by their constant bytes, up to the first records: behind these several may differ.
     """
 
     __slots__ = ("remembered", "size_bytes", "struct", "unpack_from")

@@ -1,4 +1,4 @@
-"""Routes of requests: the declaration of an API, and what follows from it for one version."""
+"""Routes of requests: the declaration of an API, and its route for one version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 RoomAfter = Callable[[int], "asyncio.Future[None] | None"]
-"""Notes bytes that a client has sent. Returns None, or what ends when there is room for more. See `SharedLog`."""
+"""Notes bytes that a client has sent. Returns None, or a future that ends at room for more. See `SharedLog`."""
 
 
 class Repeats(NamedTuple):
@@ -40,13 +40,13 @@ class Api:
 
     versions:   lowest and highest version served, both inclusive (ApiVersions may advertise a lower minimum, see
                 `advertised_minimum`).
-    unstable_from: from this version on Kafka may still change the message: served, and shown, only with
+    unstable_from: first version whose message Kafka may still change: served, and shown, only with
                 `unstable.api.versions.enable`.
-    module:     where the handler is declared.
+    module:     module that declares the handler.
     failed:     builds the reply in which the whole request failed with one error code.
-    rights:     what a client needs; None if that is nothing, or if the handler asks itself.
+    rights:     rights that a client needs; None if it needs none, or if the handler checks them itself.
     errors:     the codes that a reply may have anywhere, in any version.
-    audit:      names what a request has changed; None unless administrators look after that.
+    audit:      function that names the changes by a request; None unless the API is administrative.
     awaits_other_nodes: answers when the change is in force on all nodes.
     needs_lease: answers from memory, as a leader or a coordinator.
     is_cancelled_on_disconnect: the handler waits only for its client and leaves nothing half done.

@@ -17,7 +17,7 @@ class Served(NamedTuple):
     module:             the one in `broker.handlers`.
     minimum_version, maximum_version: served, both inclusive.
     advertised_minimum: the lowest version that ApiVersions reports.
-    unstable_from:      from this version on Kafka may still change the message: served, and shown, only with
+    unstable_from:      first version whose message Kafka may still change: served, and shown, only with
                         `unstable.api.versions.enable`.
     """
 

@@ -80,10 +80,10 @@ class CompletionContext(NamedTuple):
 class Completion:
     """Sends the markers of one prepared transaction, then appends the record that completes it.
 
-    partition:   of `__transaction_state`, which holds the transaction.
-    transaction: as prepared; all its partitions get a marker, also those that had one before a restart: a repeated
-                 marker is harmless.
-    refusal:     why it ended early.
+    partition:   partition of `__transaction_state` that holds the transaction.
+    transaction: prepared transaction. All its partitions get a marker, also those that had one before a restart: a
+                 repeated marker is harmless.
+    refusal:     reason for an early end.
     An unreachable partition is retried without limit; only a deleted partition is skipped. An unexpected failure
     starts the completion again.
     Source: Kafka's TransactionMarkerChannelManager and TransactionMarkerRequestCompletionHandler.
@@ -205,7 +205,7 @@ class Completion:
             self._over.set_result(None)
 
     def _complete(self) -> Coroutine[Any, Any, None] | None:
-        """Do what can be done in this step; return the rest, or None. If the page cache counts as durable, there is
+        """Do the first step; return a coroutine for the rest, or None. If the page cache counts as durable, there is
         mostly no rest. Raises CoordinatorRefusal.
         """
         partition = self.partition
@@ -230,7 +230,7 @@ class Completion:
         shares: Sequence[Collection[TopicPartition]],
         first_send: eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]] | None = None,
     ) -> None:
-        """first_send: of a single share, if it was sent already."""
+        """first_send: results of a single share, if it was sent already."""
         if len(shares) == 1:
             await self._deliver(shares[0], first_send)
         else:
@@ -343,7 +343,7 @@ class Completion:
                     deliveries.append(delivery)
             await asyncio.gather(*deliveries)
         finally:
-            # Awaited: what failed besides the first is known to its task alone.
+            # Awaited: only its own task knows of a failure after the first.
             await end_tasks(*deliveries)
 
     def _require_ownership(self) -> None:

@@ -31,8 +31,8 @@ MARKERS_PER_STEP = 96
 class TransactionMarker(NamedTuple):
     """The end of one transaction in some partitions.
 
-    producer_epoch:      in transaction version 2 one above that of the data, so that late writes and late markers are
-                         fenced.
+    producer_epoch:      epoch; in transaction version 2 one above that of the data, so that late writes and late
+                         markers are fenced.
     coordinator_epoch:   the leader epoch of the coordinator's partition; a partition refuses a lower one than it has
                          seen.
     transaction_version: 2 compares the producer epoch strictly, 0 and 1 accept an equal one.

@@ -67,7 +67,7 @@ class TransactionMetadata(NamedTuple):
         the session that kept the transaction; -1 otherwise.
     next_producer_epoch: the epoch of that pair; -1 without one. Only open and prepared transactions have it.
     is_guarded: whether a new session that does not name the current pair may not abort the open transaction.
-    start_ms: when the transaction was opened; -1 if there was none.
+    start_ms: time at which the transaction was opened; -1 if there was none.
     """
 
     transactional_id: str
@@ -134,7 +134,7 @@ class TransactionMetadata(NamedTuple):
         """Leave the open transaction to the next session, which may end it and do nothing else with it (KIP-939).
 
         client: the pair of that session. The time-out only grows: its start is long ago, so a shorter one would abort
-        what the earlier session prepared.
+        the transaction that the earlier session prepared.
         """
         self._check_transition_to(KEPT)
         return self._replace(

@@ -44,7 +44,7 @@ class ProducerIds:
     """Allocates producer ids from memory; reserves blocks in the background, with one request in flight.
 
     A block is recorded in the store by compare-and-set before any of its ids is given out, so several nodes may draw
-    from one store, and a crash only burns what is left of a block. When it is unclear whether a write arrived, the
+    from one store, and a crash only burns the rest of a block. When it is unclear whether a write arrived, the
     store is read again: both outcomes are safe.
     lowest: ids below it were given out, or may have been, in a history that a restored backup does not have; known from
             the first block on.
@@ -106,7 +106,7 @@ class ProducerIds:
             except ProducerIdsExhaustedError:
                 log.critical("producer_ids_exhausted")
                 return
-            except Exception as error:  # noqa: BLE001  # whatever the store's engine raises: ids will be there when it is back
+            except Exception as error:  # noqa: BLE001  # any error of the store's engine: a later attempt may succeed
                 log.warning("producer_id_block_not_reserved", reason=str(error))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_RETRY_PAUSE_S)
@@ -136,7 +136,7 @@ def above_reserved_blocks(value: bytes) -> bytes:
 
 
 def after_restore(values: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return what has to be written where all data were restored to an earlier moment, while clients live on.
+    """Return the values to write after all data were restored to an earlier moment, while clients live on.
 
     Producers may hold ids, and epochs of their ids, that were given out after that moment. No such id is given out
     again, and a transactional id gets a new producer id with its next session: an epoch that follows from the restored

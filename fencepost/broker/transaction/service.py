@@ -1,7 +1,7 @@
 """Service of the transaction coordinator: finds the shard, delays requests while a transaction ends, and completes
 prepared transactions.
 
-The rules are in `shard`, `metadata` and `state_machine`; this module holds what needs the event loop.
+The rules are in `shard`, `metadata` and `state_machine`; this module holds the parts that need the event loop.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TransactionObserver(Protocol):
     def completed(self, prepared: TransactionMetadata, forced: ForcedEnd | None) -> None:
         """Note that all markers of a transaction are written, and its Complete record.
 
-        forced: why the coordinator aborted it; None if its client ended it, or if that was before a restart.
+        forced: the coordinator's reason for the abort; None if its client ended it, or if that was before a restart.
         """
         ...
 
@@ -202,7 +202,7 @@ class TransactionService:
         two_phase_commit:            its transactions get no time-out (KIP-939); also by name, see `is_two_phase`.
         keep_prepared_transaction:   an open transaction of an earlier session is left to this one; else it is aborted
                                      first.
-        guard:                       from now on, no new session aborts an open transaction without naming its pair.
+        guard:                       a later session cannot abort an open transaction without naming its pair.
         forced:                      abort a guarded one all the same: an administrator's request.
         Source: Kafka's TransactionCoordinator.handleInitProducerId.
         """
@@ -285,7 +285,7 @@ class TransactionService:
         return await self.add_partitions(transactional_id, producer, (partition,), version=TransactionVersion.V1)
 
     def _may_add(self, transactional_id: str, producer: Producer) -> eager.MaybeAwaitable[ErrorCode]:
-        """Return what `add_partitions` would return in version 1 for a partition that is not in the transaction yet."""
+        """Return the result of `add_partitions` in version 1 for a partition that is not in the transaction yet."""
         unknown = (TopicPartition(CONSUMER_OFFSETS_TOPIC, -1),)
 
         def decide(shard: TransactionShard) -> Decision[ErrorCode]:

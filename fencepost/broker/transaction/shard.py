@@ -97,14 +97,14 @@ class ProducerReply(NamedTuple):
 class TransactionLimits:
     """Settings of the transaction coordinator's decisions.
 
-    transaction_version:            of the coordinator's own operations: the level of the cluster feature
+    transaction_version:            version of the coordinator's own operations: the level of the cluster feature
                                     `transaction.version`. It may change between decisions.
     transactional_id_expiration_ms: an id without an open transaction expires when unused for this time.
     expiry_interval_ms:             ids expire at multiples of it, so that one batch removes many.
     time_out_retry_ms:              pause before the abort of a timed-out transaction is retried.
     expirations_by_name:            globs with the expiration of the ids that match them.
     two_phase_warn_age_ms:          an open transaction without a time-out is named in the log at multiples of this age.
-    lowest_producer_id:             of ids that stay with their transactional id; lower ones are replaced, see
+    lowest_producer_id:             first of the ids that stay with their transactional id; lower ones are replaced, see
                                     `after_restore` in `producer_ids`.
     """
 
@@ -162,8 +162,8 @@ class TransactionShard:
 
         expected: the producer's own id and epoch (KIP-360); None for a new session, which fences all earlier ones.
         keep_prepared: leave an open transaction to the new session instead of aborting it (KIP-939).
-        guard: from now on a new session does not abort the open transaction: it may be late, and the database of its
-            successor may have committed. The session that guards aborts what is left, by its pair.
+        guard: a later session does not abort the open transaction: it may be late, and the database of its successor
+            may have committed. The session that guards aborts an earlier transaction, by its pair.
         forced: abort a guarded transaction all the same.
         Replies CONCURRENT_TRANSACTIONS if a transaction must end first, also if this decision aborts it: then decide
         again once its markers are written. Refuses: PRODUCER_FENCED; COORDINATOR_LOAD_IN_PROGRESS if it needs a
@@ -265,9 +265,9 @@ class TransactionShard:
         """End an open transaction as its source has answered: a commit as its newest session would end it, an abort as
         its time-out would.
 
-        producer, start_ms: of the transaction that the source was asked about; a pair of version 1 has many.
+        producer, start_ms: identity of the transaction that the source was asked about; a pair of version 1 has many.
         Replies NONE also if it was ended so before. Refuses: INVALID_TXN_STATE (it was ended the other way),
-        INVALID_PRODUCER_ID_MAPPING (nothing is known of it any more), COORDINATOR_LOAD_IN_PROGRESS.
+        INVALID_PRODUCER_ID_MAPPING (the coordinator has forgotten it), COORDINATOR_LOAD_IN_PROGRESS.
         """
         metadata = self.transactions.get(transactional_id)
         if metadata is None:
@@ -412,7 +412,7 @@ class TransactionShard:
             )
         return Decision(ProducerReply(NO_ERROR, *prepared.completed_producer), _prepare_records(prepared, now_ms))
 
-    # What the coordinator begins by itself
+    # Decisions without a request
 
     def decide_completion(self, transactional_id: str, *, now_ms: int) -> Decision[None]:
         """Complete a prepared transaction after all its markers."""

@@ -18,8 +18,8 @@ from fencepost.protocol.errors import ErrorCode
 class TransactionVerifier:
     """Asks the coordinator on behalf of the leader of a partition, before the first write of a transaction there.
 
-    waiting: by transactional id, resolved once the last Produce that waited for its verification has appended: keeps
-             the requests of a producer in order.
+    waiting: futures by transactional id, resolved once the last Produce that waited for its verification has appended:
+             keeps the requests of a producer in order.
     """
 
     def __init__(self, transactions: TransactionService) -> None:
@@ -43,7 +43,7 @@ class TransactionVerifier:
     ) -> eager.MaybeAwaitable[dict[TopicPartition, ErrorCode]]:
         """Verify that each partition is in the producer's open transaction; return the coordinator's error codes.
 
-        add: in transaction version 2 verification adds missing partitions, which opens the transaction if need be.
+        add: whether missing partitions are added, as in transaction version 2, which opens the transaction if need be.
              Otherwise they must have been added before: TRANSACTION_ABORTABLE if not.
         Also INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, COORDINATOR_LOAD_IN_PROGRESS,
         COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR. Source: Kafka's AddPartitionsToTxnManager.
