@@ -1,8 +1,8 @@
 """The one reader of JSON that others wrote: bounded in size, depth and numbers, with one meaning, or refused. Pure.
 
-Python's own reader takes NaN, a key twice, half of a surrogate pair, numbers of thousands of digits and, in UTF-8, what
-no strict decoder takes; it fails with RecursionError on deep nesting. Here all of that is a `JsonError`, and each field
-is read by its type and range. A value that passed can be compared, added to and written again.
+Python's own reader takes NaN, a key twice, half of a surrogate pair, numbers of thousands of digits and bytes that no
+strict decoder of UTF-8 takes; it fails with RecursionError on deep nesting. Here all of that is a `JsonError`, and each
+field is read by its type and range. A value that passed can be compared, added to and written again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ESCAPED_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class JsonError(ValueError):
-    """What is wrong, and in which field. The text is short and one line, whatever was read."""
+    """The fault and its field. The text is one short line for any input."""
 
 
 def parse(text: bytes | str, *, most_bytes: int = LARGEST_BYTES) -> Any:

@@ -66,8 +66,8 @@ def compile_reader(schema: MessageSchema, version: int) -> tuple[FunctionType, l
 def compile_locator(schema: MessageSchema, version: int, paths: Collection[str]) -> FunctionType:
     """Make `locate(buffer, position) -> [(path, where)]`: the positions of fields in an encoded message, in order.
 
-    paths: of fields of fixed width, or of `records`, as `topics[].partitions[].fetch_offset`. Records are located by
-        their length. Each element of an array has an entry of its own.
+    paths: fields of fixed width, or `records`, as `topics[].partitions[].fetch_offset`. Records are located by their
+          length. Each element of an array has an entry of its own.
     """
     return _Reader(schema, version, located=frozenset(paths)).compile()[0]
 

@@ -1,4 +1,4 @@
-"""A log-in by SASL, from the side of the client: what to send, given what the broker answered. Pure.
+"""A log-in by SASL, from the side of the client: the next message, given the broker's answer. Pure.
 
 Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER).
 """
@@ -18,7 +18,7 @@ MAXIMUM_ITERATIONS: Final = 1_000_000
 """More would keep this machine busy for seconds: a broker that asks for them is none to log in to."""
 
 Login = Generator[bytes, bytes, None]
-"""Yields what to send, and gets each answer."""
+"""Yields each message to the broker, and gets its answer."""
 
 
 class LoginError(Exception):
@@ -35,7 +35,7 @@ def login(mechanism: str, username: str, password: str, token: Callable[[], str]
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """The salted password of SCRAM, also what AlterUserScramCredentials takes. Takes milliseconds."""
+    """The salted password of SCRAM, which AlterUserScramCredentials takes, too. Takes milliseconds."""
     return hashlib.pbkdf2_hmac(_DIGESTS[mechanism], password.encode(), salt, iterations)
 
 

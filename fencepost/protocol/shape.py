@@ -74,8 +74,8 @@ def shape_of(
 ) -> RequestShape | None:
     """Find the shape of a decoded request; None if records that vary are null in it, or more than `maximum_records`.
 
-    frame: without its length.
-    paths: of the fields that vary; those that the version does not have are ignored. Records come after all others.
+    frame: the request without its length.
+    paths: the fields that vary; those that the version does not have are ignored. Records come after all others.
     """
     codes = field_codes(type(request), version)
     found = {path: _owners(request, path) for path in paths}
@@ -148,7 +148,7 @@ class ReplyForm:
     def __init__(self, response: Any, version: int, paths: tuple[str, ...]) -> None:
         """Find the form of a response, which is changed: it loses its records.
 
-        paths: of the fields that vary, in the order of the message, all of them in this version; records come last.
+        paths: the fields that vary, in the order of the message, all of them in this version; records come last.
         """
         message_type = type(response)
         codes = field_codes(message_type, version)
@@ -178,8 +178,8 @@ class ReplyForm:
     ) -> Sequence[Buffer | Records]:
         """Write a reply as chunks to send one after another.
 
-        values: of the varying fields, in the order of the message.
-        records: of a form with records; anything with a length if it is longer than COPIED_RECORDS_BYTES.
+        values: those of the varying fields, in the order of the message.
+        records: present in a form with records; anything with a length if it is longer than COPIED_RECORDS_BYTES.
         """
         out = bytearray(self._template)
         _pack_int32(out, CORRELATION_ID_POSITION, correlation_id)

@@ -38,7 +38,7 @@ class AlterationRefusal(NamedTuple):
 
 
 def check_alterations(alterations: Sequence[Alteration]) -> AlterationRefusal | None:
-    """Check what does not depend on the resource. INVALID_REQUEST: a missing value, a name that appears twice."""
+    """Check for faults of any resource. INVALID_REQUEST: a missing value, a name that appears twice."""
     without_value = [
         alteration.name
         for alteration in alterations

@@ -14,7 +14,7 @@ HTTP_LISTENER = "HTTP"
 
 
 class SecurityProtocol(StrEnum):
-    """What protects the connections of a listener; the names are Kafka's."""
+    """Encryption and authentication of the connections of a listener; the names are Kafka's."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"

@@ -43,7 +43,7 @@ RESERVED_VARIABLES = frozenset(
 SERVICE_LINK = re.compile(
     r"FENCEPOST_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_[A-Z]+(_(PROTO|PORT|ADDR))?)"
 )
-"""What Kubernetes sets in every pod for a Service whose name begins with `fencepost`."""
+"""Variables that Kubernetes sets in every pod for a Service whose name begins with `fencepost`."""
 NEAR = 0.8
 """How alike two names are (0 to 1) if one is taken for a slip of the other."""
 

@@ -10,7 +10,7 @@ from fencepost.broker.config.settings import SETTINGS, Settings, scoped_name, se
 
 
 def protection_problems(settings: Settings, listeners: Sequence[Listener]) -> list[str]:
-    """One line for each security setting that cannot do what it promises, with its source and the remedy."""
+    """One line for each security setting that has no effect or cannot be used, with its source and the remedy."""
     try:
         http = parse_http_listener(settings)
     except ValueError as error:

@@ -22,10 +22,10 @@ class Found(Enum):
 
 
 class Arrival(NamedTuple):
-    """How a partition's directory was found.
+    """The state of a partition's directory when it was found.
 
-    error:  why it could not be prepared, though it was found.
-    sealed: the segments below those in the directory, which are in a store that all nodes share; in rising order.
+    error:  the reason why it could not be prepared, though it was found.
+    sealed: the segments below those in the directory, in rising order; they are in a store that all nodes share.
     durable_end: see `ArrivingLog`.
     """
 
@@ -45,9 +45,9 @@ class Arrivals(Protocol):
         ...
 
     async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:
-        """Make new directories durable, and record that they exist. What fails is logged.
+        """Make new directories durable, and record that they exist. Failures are logged.
 
-        topic_ids: of the new partitions; a topic that has taken a name meanwhile has no directory yet.
+        topic_ids: those of the new partitions; a topic that has taken a name meanwhile has no directory yet.
         """
         ...
 

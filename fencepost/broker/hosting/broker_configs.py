@@ -29,8 +29,8 @@ class BrokerConfigs:
     """The dynamic configs of this broker and of all brokers. `settings` has the values in force.
 
     on_changed:  called after values in force have changed.
-    on_repeated: called after a request, to this or another node, that sets what is set already: names of files whose
-                 content has changed.
+    on_repeated: called after a request, to this or another node, that sets the values in force again: names of files
+                 whose content has changed.
     checks:      called before a change, with the configs and whether they are for this broker only; each returns the
                  reason why they cannot be put in force, or None.
     """

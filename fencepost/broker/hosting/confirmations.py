@@ -25,7 +25,7 @@ RETRY_PAUSE_S: Final = 0.1
 class Confirmations:
     """Asks the other nodes for confirmation, and confirms to them.
 
-    bound_s: how long a node is waited for; the lease.
+    bound_s: longest wait for a node; the lease.
     """
 
     def __init__(self, documents: FollowedDocuments, topics: Topics, peers: Peers, *, bound_s: float) -> None:
@@ -35,13 +35,13 @@ class Confirmations:
         self._bound_s = bound_s
 
     async def put_in_force(self) -> None:
-        """Put in force here what other nodes have written by now: documents however long that takes, topics within the
-        time that a look at the store may take."""
+        """Put the changes that other nodes have written by now in force here: documents without a time limit, topics
+        within the time limit of a poll of the store."""
         await asyncio.gather(self._documents.read_again(), self._topics.catch_up())
 
     async def everywhere(self) -> None:
-        """Return when what this node has written is in force on all nodes that are alive, or when the lease of those
-        that do not answer is over."""
+        """Return when this node's changes are in force on all live nodes, or when the lease of those that do not answer
+        is over."""
         nodes = [node.node_id for node in self._topics.placement.other_nodes()]
         if nodes:
             await asyncio.gather(*(self._on_node(node_id) for node_id in nodes))

@@ -62,7 +62,7 @@ class HostedLogs:
 
     def is_of(self, topic: TopicMetadata, topic_partition: TopicPartition) -> bool:
         """Whether the placement of a partition is of this topic. If not, the topic has been deleted and created again,
-        and the metadata here are older or newer than the placement: what is older follows soon."""
+        and the metadata here are older or newer than the placement: the older of the two follows soon."""
         return self._placement.topic_id(topic_partition) in (None, topic.topic_id)
 
     def _leads(self, topic_partition: TopicPartition, topic: TopicMetadata) -> bool:
@@ -195,8 +195,8 @@ class HostedLogs:
         return errors
 
     async def _forget_earlier(self, names: Sequence[TopicPartition]) -> None:
-        """Forget what the checkpoints here say of partitions whose directories are elsewhere: it is what this node knew
-        when it led them last, perhaps of earlier topics with their names. Raises StorageError."""
+        """Forget the checkpoints here of partitions whose directories are elsewhere: they are from the time when this
+        node led them last, perhaps for earlier topics with their names. Raises StorageError."""
         if self._arrivals is not None:
             await self._logs.remove_leftovers([name for name in names if not self._logs.has_directory(name)])
 

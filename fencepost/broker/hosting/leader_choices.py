@@ -9,9 +9,9 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 
 
 class NodeDescription(NamedTuple):
-    """A node that is or was there. state: a value of `NodeState`; since_ms: the wall time at which that began.
+    """A node of the cluster, live or lost. state: a value of `NodeState`; since_ms: the wall time at which that began.
 
-    listeners: what it advertised last: name, host and port.
+    listeners: the name, host and port of those that it advertised last.
     """
 
     node_id: int
@@ -41,7 +41,7 @@ class LeaderChoice(NamedTuple):
 
 
 class LeaderChoices(Protocol):
-    """What a cluster offers to administrators; a node that is alone has none of it."""
+    """A cluster's operations for administrators; a node that is alone has none of them."""
 
     def nodes(self) -> Sequence[NodeDescription]:
         """All nodes that were ever there, in order of their ids."""

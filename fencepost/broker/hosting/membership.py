@@ -1,4 +1,4 @@
-"""The seam through which a node takes part in a cluster: its lease, and what keeps its logs for their next leaders."""
+"""The seam through which a node takes part in a cluster: its lease, and the engine of its logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Membership(Protocol):
     """One node's part in the cluster.
 
-    placement: its view of the leaders. leader_choices: what administrators may do; None where that is nothing.
+    placement: its view of the leaders. leader_choices: administrators' operations; None if there are none.
     """
 
     @property
@@ -42,7 +42,7 @@ class Membership(Protocol):
         ...
 
     def keep(self, topics: Topics) -> None:
-        """Take over from nodes that are lost, and hand over what others should lead, until `rest`."""
+        """Take over from lost nodes, and hand over partitions that others should lead, until `rest`."""
         ...
 
     async def hand_all_over(self, *, within_s: float) -> None:
@@ -59,7 +59,7 @@ class Membership(Protocol):
 
 
 class Engine(Protocol):
-    """What keeps the logs of a node beyond its own life.
+    """Keeps the logs of a node for their next leaders, beyond the node's own life.
 
     shared_log: commits their flushes.
     """
@@ -72,7 +72,7 @@ class Engine(Protocol):
         ...
 
     async def begin(self) -> None:
-        """Delete what an earlier process has left here, before the node joins. Raises StorageError."""
+        """Delete the leftovers of an earlier process, before the node joins. Raises StorageError."""
         ...
 
     def keep(self) -> None:
@@ -90,7 +90,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class NodeLogs:
-    """The log directory of a node, which the caller opens and closes, and what its logs depend on.
+    """The log directory of a node, which the caller opens and closes, and the parts that its logs depend on.
 
     arrivals: gets the directories of partitions to this node; None if it leads all of them.
     engine:   None if the files are the logs. Then the system ends a process before another one leads.

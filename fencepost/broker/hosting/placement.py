@@ -17,8 +17,8 @@ NO_PORT = -1
 class NodeAddress(NamedTuple):
     """A node's id and the address at which it accepts connections from other nodes.
 
-    listeners: what it advertises to the clients of each listener: name, host and port. Clients of one that is missing
-               get the address above.
+    listeners: the advertised name, host and port of each listener for clients. Clients of one that is missing get the
+               address above.
     """
 
     node_id: int
@@ -65,8 +65,8 @@ class Placement(Protocol):
     def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
         """The id of the topic whose partition is placed; None if it is not known here.
 
-        A topic that was deleted and created again has another one, and its leader epochs begin anew. What is known here
-        may be older or newer than the metadata.
+        A topic that was deleted and created again has another one, and its leader epochs begin anew. The id here may be
+        older or newer than the metadata.
         """
         ...
 
@@ -225,7 +225,7 @@ class PlacementView:
     # Updates from the table
 
     def pause_updates(self) -> None:
-        """Hold back updates, as for a node that is cut off: it still leads what it led."""
+        """Hold back updates, as for a node that is cut off: it still leads its old partitions."""
         self._is_lagging = True
 
     def catch_up(self) -> None:

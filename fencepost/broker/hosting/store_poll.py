@@ -1,4 +1,4 @@
-"""Looks at the store for what other nodes have changed, which requests wait for, and share."""
+"""Polls the store for other nodes' changes; requests wait for a poll, and share it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ LONGEST_WAIT_S: Final = 1.0
 class StorePoll:
     """Looks at the store, one after the other.
 
-    A request needs a look that begins after the request has arrived: one that is under way may have read before the
-    change that its client has seen. All that wait for the next look share it, so that two looks are enough for any
-    number of requests.
+    A request needs a poll that begins after the request has arrived: a running one may have read before the change that
+    its client has seen. All requests that wait for the next poll share it, so two polls are enough for any number of
+    requests.
 
-    look: raises StorageError where the store does not answer.
+    look: polls once; raises StorageError if the store does not answer.
     """
 
     def __init__(self, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._look = look
-        self._next: asyncio.Future[None] | None = None  # done when the look that begins next has ended
-        self._began_s = 0.0  # by the event loop's clock, while a look is under way
+        self._next: asyncio.Future[None] | None = None  # done when the next poll has ended
+        self._began_s = 0.0  # by the event loop's clock, while a poll runs
         self._looking: asyncio.Task[None] | None = None
 
     async def catch_up(self) -> None:
-        """Return after a look that begins from now on, but after LONGEST_WAIT_S at the latest: what is known by then
-        has to do. While a look takes longer than that, the store is in trouble, and nobody waits for it."""
+        """Return after a poll that begins from now on, but after LONGEST_WAIT_S at the latest, with the state known by
+        then. While a poll takes longer than that, the store is in trouble, and no request waits for it."""
         loop = asyncio.get_running_loop()
         if self._looking is None or self._looking.done():
             self._began_s = loop.time()

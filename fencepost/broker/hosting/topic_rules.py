@@ -40,8 +40,8 @@ def check_topic_name(name: str) -> str | None:
 def refused_factor(factor: int, brokers_count: int, settings: Settings) -> str | None:
     """The reason to refuse a replication factor (INVALID_REPLICATION_FACTOR), or None.
 
-    A partition has one replica, whatever the factor. A cluster of machines takes what Kafka would take there, as its
-    stores keep the copies. brokers_count: of those that are alive.
+    A partition has one replica for any factor. A cluster of machines accepts the factors that Kafka would accept, as
+    its stores keep the copies. brokers_count: number of live brokers.
     """
     if factor <= 0:
         return "Replication factor must be larger than 0, or -1 for the default."
@@ -92,7 +92,7 @@ def internal_topic(name: str, settings: Settings) -> InternalTopicSettings:
         return InternalTopicSettings(
             settings.share_coordinator_state_topic_num_partitions,
             {
-                # Updates add up, so compaction would lose some; the share coordinator deletes what it no longer needs.
+                # Updates add up, so compaction would lose some; the share coordinator deletes obsolete records.
                 "cleanup.policy": "delete",
                 "compression.type": "producer",
                 "min.insync.replicas": str(settings.share_coordinator_state_topic_min_isr),
@@ -106,7 +106,7 @@ def internal_topic(name: str, settings: Settings) -> InternalTopicSettings:
 def refused_internal_configs(name: str, configs: Mapping[str, str | None], settings: Settings) -> str | None:
     """The reason to refuse a topic with these configs if it is an internal one, or None.
 
-    Kafka takes any, and its coordinators then lose what retention deletes.
+    Kafka accepts any, and its coordinators then lose the records that retention deletes.
     """
     if name not in INTERNAL_TOPICS:
         return None

@@ -71,10 +71,10 @@ class Topics:
     has recorded. The store reports the changes of other nodes, the placement the moves of partitions. Changes run one
     at a time; reading is a look-up in memory.
     placement:              this node leads all partitions, unless given.
-    arrivals:               with a placement, prepares the directories of partitions that other nodes led.
+    arrivals:               prepares, with a placement, the directories of partitions that other nodes led.
     on_created, on_deleted: called in the step that makes the topic visible, or just before its logs are deleted.
     on_led:                 called when a partition of a known topic moved to this node, or is led in a new epoch.
-    moves_under_way:             of partitions that move to other nodes.
+    moves_under_way:        partitions that move to other nodes.
     searches:               the searches by timestamp, in any log.
     on_resigned:            called before a partition moves to another node, or is led in a new epoch; nothing has been
                             appended since the placement changed.
@@ -137,8 +137,8 @@ class Topics:
                 last_state=NO_LAST_STATES if self._arrivals is None else self._arrivals.all_last_states(),
             )
             for topic in await self._store.load_deletions():
-                # The record of a deletion is removed only when startup finds no files of the topic. What the other
-                # nodes of a cluster have on their disks is not known here.
+                # The record of a deletion is removed only when startup finds no files of the topic. The files on
+                # the other nodes' disks are not known here.
                 if not await self._hosted.delete(topic) and isinstance(self.placement, SingleNodePlacement):
                     await self._store.finish_deletion(topic.topic_id)
             for topic in topics:
@@ -326,7 +326,7 @@ class Topics:
         try:
             made = await self._hosted.create_logs(topic)
         except Exception:
-            # Recorded as a deletion, so that the next start deletes what cannot be deleted now.
+            # Recorded as a deletion, so that the next start deletes files that cannot be deleted now.
             await self._store.delete_topic(name, topic.topic_id)
             await self._hosted.delete(topic)
             raise
@@ -356,7 +356,7 @@ class Topics:
         """Delete a topic and its logs: UNKNOWN_TOPIC_OR_PARTITION, TOPIC_DELETION_DISABLED, INVALID_TOPIC_EXCEPTION
         (internal). Requests do not see it any more before its files are deleted; this returns after that.
 
-        topic_id: of the one that is meant, or else UNKNOWN_TOPIC_ID; any topic with this name, unless given.
+        topic_id: the expected id, else UNKNOWN_TOPIC_ID; any topic with this name, unless given.
         """
         return await self._uncancelled(self._delete(name, topic_id))
 
@@ -396,8 +396,8 @@ class Topics:
         self._hosted.forget(topic)
 
     def _forget_deleted(self, name: str) -> None:
-        """Remove a topic, in this step, that the placement says is deleted: what its name is used for from now on is
-        meant for the topic that has it next. A refresh deletes the files, as soon as no other change is under way."""
+        """Remove a topic, in this step, that the placement says is deleted: every later request is for the next topic
+        of its name. A refresh deletes the files, as soon as no other change is under way."""
         for topic in (self.metadata.get(name), self._hosting.get(name)):
             if topic is not None and self.placement.was_deleted(topic.topic_id):
                 self._forget(topic)
@@ -524,7 +524,7 @@ class Topics:
             return None
         return f"{added_count} more partitions would exceed the {limit} that fencepost.max.partitions allows"
 
-    # What other nodes change
+    # Changes of other nodes
 
     def _topics_changed(self) -> None:
         # Changes of other nodes are followed in this node's own context, not in the caller's.
@@ -536,9 +536,9 @@ class Topics:
             self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
 
     async def catch_up(self) -> None:
-        """Know what other nodes have created, changed and deleted by now, unless that takes too long: see `StorePoll`.
+        """Load the topics that other nodes have created, changed and deleted, within a time limit: see `StorePoll`.
 
-        A client may have seen it at another node already, and take what is known here for an answer.
+        A client may have seen the change at another node already, and would take this node's state for the answer.
         """
         if self.placement.other_nodes():
             await self._store_poll.catch_up()
@@ -564,7 +564,7 @@ class Topics:
         """Follow the store. The caller holds `_changing`. Raises StorageError."""
         deleted = list(self._deleted.values())
         topics = await self._store.load_topics()
-        # What was read may be from before a deletion that the placement told of meanwhile.
+        # The topics may be from before a deletion that the placement told of meanwhile.
         stored = {topic.name: topic for topic in topics if topic.topic_id not in self._deleted}
         for topic in deleted:
             await self._hosted.delete(topic)
@@ -606,7 +606,7 @@ class Topics:
         is_local = self.placement.is_local(topic_partition)
         partition_log = self._partition_logs.get(topic_partition)
         if self._hosted.has_earlier(topic_partition):
-            # What is sent from now on is meant for the topic that has the name now. The files go with the deletion.
+            # Every later request is for the topic that has the name now. The files go with the deletion.
             if partition_log is not None:
                 for resigned in self.on_resigned:
                     resigned(topic_partition)

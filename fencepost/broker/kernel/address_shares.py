@@ -12,7 +12,7 @@ Holder = TypeVar("Holder")
 class AddressShares(Generic[Holder]):
     """The holders of each address, such as connections, and how much they hold, in any unit.
 
-    size: of all.
+    size: the sum over all holders.
     """
 
     __slots__ = ("_holders", "_network_of", "_sizes", "size")

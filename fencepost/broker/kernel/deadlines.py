@@ -60,8 +60,8 @@ class Deadlines(Generic[Key]):
     def clock_moved(self, moved_ms: int, now_ms: int) -> None:
         """Move the deadlines along with a clock that was set, so that each comes after the time that it was meant to.
 
-        now_ms: by the clock that was set. Deadlines may have been set by it already. What lies so that either clock
-        may have set it stays: it comes as much too soon after a clock that was set ahead.
+        now_ms: wall time by the clock that was set. Deadlines may have been set by it already. A deadline that either
+                clock may have set stays: it comes as much too soon after a clock that was set ahead.
         """
         if moved_ms > 0:
             before = {key for key, at_ms in self._deadline_ms.items() if at_ms < now_ms}

@@ -1,6 +1,6 @@
 """Eager start of coroutines: the first step runs before the call returns; no task is made if it is also the last.
 
-This keeps requests in order: what a handler does before its first await is done before the connection reads its next
+This keeps requests in order: a handler's work before its first await is done before the connection reads its next
 request. Most handlers end in that step.
 
 On Python 3.12 and later this is `asyncio.Task(..., eager_start=True)`. On 3.11 `start` runs the first step itself, and
@@ -30,7 +30,7 @@ class Finished(Generic[T_co]):
 
     def __await__(self) -> Generator[Any, Any, T_co]:
         return self.result
-        yield  # type: ignore[unreachable]  # what makes it a generator
+        yield  # type: ignore[unreachable]  # makes it a generator
 
 
 MaybeAwaitable: TypeAlias = Finished[T] | Coroutine[Any, Any, T]
@@ -43,14 +43,14 @@ Mostly it has not; then neither a coroutine nor a task was made.
 if sys.version_info >= (3, 12):
 
     def start(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Finished[T] | asyncio.Task[T]:
-        """Run the first step. Raises what the coroutine raised in it; later exceptions are the task's."""
+        """Run the first step. Raises the coroutine's exception in it; later exceptions are the task's."""
         task = asyncio.Task(work, loop=loop, eager_start=True)
         return Finished(task.result()) if task.done() else task
 
 else:
 
     def start(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> Finished[T] | asyncio.Task[T]:
-        """Run the first step. Raises what the coroutine raised in it; later exceptions are the task's."""
+        """Run the first step. Raises the coroutine's exception in it; later exceptions are the task's."""
         try:
             awaited = work.send(None)
         except StopIteration as stop:

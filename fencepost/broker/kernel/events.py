@@ -41,7 +41,7 @@ class NamedLogger:
 
 
 class _ModuleLogger:
-    """What `get_logger` returns: the methods of a structlog logger, which is made when the first event needs it."""
+    """The result of `get_logger`: the methods of a structlog logger, which is made when the first event needs it."""
 
     def __init__(self, name: str) -> None:
         self._name = name

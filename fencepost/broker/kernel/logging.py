@@ -90,7 +90,7 @@ class _ToEvents(logging.Handler):
 
 
 def _escape(_: NamedLogger, __: str, event: LogEvent) -> LogEvent:
-    """Make safe for a terminal what clients have chosen. Tracebacks keep their lines; lists have escapes already."""
+    """Make clients' texts safe for a terminal. Tracebacks keep their lines; lists have escapes already."""
     for key, value in event.items():
         if type(value) is str and key != "exception":
             event[key] = printable(value)

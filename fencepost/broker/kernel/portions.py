@@ -35,7 +35,7 @@ class Portions(Generic[T]):
         """Do the work on a portion now, and on the others in later turns. Does nothing while a run goes on.
 
         most: the items that this run takes, with those that are added meanwhile.
-        Raises what the work on the first portion raises.
+        Raises the exceptions of the work on the first portion.
         """
         if not self._is_running:
             self._left_count = most

@@ -84,7 +84,7 @@ PLACES: Final[dict[str, Place]] = {}
 class Place:
     """One place in the code that starts background work.
 
-    name: of the work, for the log; unique. policy: the consequence of its failure.
+    name: the work's, for the log; unique. policy: the consequence of its failure.
     concerns, in all calls: the subject of the work, mostly a partition; for the log.
     on_failure, in all calls: carries out FAIL_PARTITION or RETRY. If it fails, the broker stops.
     """
@@ -255,5 +255,5 @@ def describe(error: BaseException) -> str:
 
 
 def log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The event loop's exception handler: logs what asyncio and uvloop themselves report."""
+    """The event loop's exception handler: logs the errors that asyncio and uvloop report."""
     log.error("event_loop_error", reason=context.get("message"), exc_info=context.get("exception"))

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def on_a_thread(work: Callable[[], T]) -> T:
-    """Run work that releases the interpreter on its own thread. Raises what the work raises.
+    """Run work that releases the interpreter on its own thread. Raises the exceptions of the work.
 
     Starts a thread each time: that takes 0.1 ms, and none is left when the broker stops. Where the system has no
     thread, the work runs here.

@@ -1,4 +1,4 @@
-"""Authentication of the connections of a SASL listener: what answers their requests until a client is known.
+"""Authentication of the connections of a SASL listener: it answers their requests until the client is authenticated.
 
 An `Authentication` takes the place of the dispatcher of its connection. It knows three APIs and looks up every step in
 the table of `security/sasl/authentication_state.py`; no request but ApiVersions reaches a handler through it. When the
@@ -82,11 +82,11 @@ class AuthenticationLimits(Protocol):
 
 @dataclass(slots=True)
 class ListenerAuthentication:
-    """What the authentications of one listener have in common.
+    """State that the authentications of one listener share.
 
-    mechanisms: that are enabled, each with a function that begins an exchange with a client at an address.
-    delays:     of all listeners.
-    counts:     of its authentications so far.
+    mechanisms: the enabled ones, each with a function that begins an exchange with a client at an address.
+    delays:     those of all listeners.
+    counts:     the authentications so far, by outcome.
     """
 
     listener: str

@@ -2,7 +2,7 @@
 
 Requests are pipelined: the next one starts while earlier ones wait for the disk. Bounds put backpressure on the client:
 each is a `Hold`, and a connection with a hold reads nothing and starts nothing (`connection_state.py`).
-Every event runs as one step: it changes the state, and at its end `Connection._settle` does what the state asks for. No
+Every event runs as one step: it changes the state, and at its end `Connection._settle` carries out the state. No
 other function starts requests that were held back, stops or resumes reading, or closes the transport in order.
 Nothing that a client sends raises into the event loop: an undecodable request closes the connection, and the reason is
 logged.
@@ -50,7 +50,7 @@ SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
 
 Outcome = ReplyFrame | asyncio.Future[ReplyFrame] | PendingReply
-"""A reply, or what the dispatcher returns in place of one that is not ready."""
+"""A reply, or the dispatcher's placeholder for one that is not ready."""
 _PENDING_TYPES: Final = (PendingReply, asyncio.Future)
 
 
@@ -82,14 +82,14 @@ class ConnectionOwner(Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
     def connection_refused(self, connection: Connection, reason: str) -> None:
-        """Log that a connection is about to be closed because of what its client sent or did."""
+        """Log that a connection is about to be closed because of its client's bytes or behaviour."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol object of one connection, and the user of the memory that all connections share.
 
-    principal:       of the client; code that changes it clears the request cache, which keeps verdicts.
-    authentication:  of the client, on a SASL listener.
+    principal:       the client's; code that changes it clears the request cache, which keeps verdicts.
+    authentication:  the client's, on a SASL listener.
     request_cache:   the decoded requests that this client repeats.
     last_activity_s: loop time of the last event: bytes that arrived, or a reply.
     accepted_s:      loop time at which it was accepted, before a TLS handshake.
@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def transport_extra(self, name: str) -> Any:
-        """What the transport knows, such as `ssl_object`; None where it does not."""
+        """A property of the transport, such as `ssl_object`; None if it has none of this name."""
         return self._transport.get_extra_info(name)
 
     # asyncio.BufferedProtocol
@@ -333,9 +333,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @SERVING.catches_itself
     def _step(self, act: Callable[..., bool | None], *arguments: Any) -> None:
-        """Run an event, then do what follows from it; within another event, that one does. Raises nothing.
+        """Run an event, then settle; an event within another leaves that to the outer one. Raises nothing.
 
-        act: returns True if nothing follows while the connection is RUNNING.
+        act: returns True if it leaves nothing to settle while the connection is RUNNING.
         """
         if self._state is CLOSED:
             return
@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handle(ConnectionEvent.RELEASED)
 
     def _settle(self) -> None:
-        """Do what the state asks for: send, start what was held back, read or not, close."""
+        """Carry out the state: send, start requests that were held back, read or not, close."""
         if self._state is CLOSED:
             return
         self._flush()

@@ -1,8 +1,8 @@
-"""State machine of a connection: one table. Pure. `connection.py` does what a state asks for, at the end of each step.
+"""State machine of a connection: one table. Pure. `connection.py` carries out the state at the end of each step.
 
 A connection reads, and starts requests, in RUNNING only. Each reason to stop for a while is a `Hold`, and BLOCKED is
 the state while there is one. Code that delays requests adds a hold, and does nothing else.
-What ends a connection is a row. A client that fails to authenticate gets its last reply by DRAIN: see
+Each cause that ends a connection is a row. A client that fails to authenticate gets its last reply by DRAIN: see
 `authentication.py`.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class ConnectionState(IntEnum):
-    """What a connection does."""
+    """The activity of a connection."""
 
     RUNNING = 0  # reads, starts requests, sends replies
     BLOCKED = 1  # sends replies

@@ -1,7 +1,7 @@
 """Dispatch of a request: frame, header, version check, body, handler, reply frame.
 
-Undecodable bytes, unknown APIs and versions that are not served close the connection, as in Kafka: nothing that follows
-on it can be trusted. The one exception is ApiVersions, from which a newer client learns what is served (KIP-511).
+Undecodable bytes, unknown APIs and unsupported versions close the connection, as in Kafka: later bytes on it cannot be
+trusted. The one exception is ApiVersions, from which a newer client learns the supported versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class Dispatcher:
         return pending
 
     def _route(self, api_key: int, api_version: int) -> Route:
-        """Look up and keep a route. Raises CloseConnection for what is not served."""
+        """Find and cache a route. Raises CloseConnection for an unknown API or version."""
         try:
             api = APIS.get(api_key)
         except (ImportError, OSError) as error:  # the module is read from files: there may be no descriptor

@@ -31,7 +31,7 @@ def foreign_protocol(start: bytes) -> str | None:
 
 
 def why_no_tls(start: bytes) -> str:
-    """What a client speaks that does not begin a TLS handshake, in words."""
+    """The protocol of a client that does not begin a TLS handshake, in words."""
     other = foreign_protocol(start)
     if other is not None:
         return f"the client speaks {other} without TLS, and this listener speaks TLS only"

@@ -44,7 +44,7 @@ class Inbox:
     maximum_frame_bytes: longest frame, without the length before it. The shortest has MINIMUM_FRAME_BYTES.
                          `bound_frames` sets other bounds.
     buffer:       its own; None while all its bytes are in the pool's shared one, or kept, or it has none.
-    wanted_bytes: of the arriving frame, with the length before it; 0 if none is arriving.
+    wanted_bytes: the size of the arriving frame, with the length before it; 0 if none is arriving.
     has_memory:   whether memory is granted for the arriving frame, or for one that has arrived since `claim_memory`.
     """
 
@@ -71,7 +71,7 @@ class Inbox:
         self._maximum_frame_bytes = maximum_frame_bytes
         self._minimum_frame_bytes = MINIMUM_FRAME_BYTES
         self.buffer: ReceiveBuffer | None = None
-        self._capacity_bytes = SMALL_CAPACITY_BYTES  # of the next buffer: what was needed lately
+        self._capacity_bytes = SMALL_CAPACITY_BYTES  # of the next buffer: enough for the latest frames
         self._small_fillings = 0
         self._start = 0
         self._end = 0
@@ -82,7 +82,7 @@ class Inbox:
         self._stranger: MemoryUser | None = None  # counted apart, while the client has not authenticated
 
     def count_apart(self, stranger: MemoryUser | None) -> None:
-        """Count what is held as that of a client that has not authenticated; None: it has now."""
+        """Count the held bytes as those of a client that has not authenticated; None: it has now."""
         if self._stranger is not None:
             self._memory.strangers.left(self._stranger)
         self._stranger = stranger
@@ -303,7 +303,7 @@ class Inbox:
         self._count_stranger()
 
     def _count_stranger(self) -> None:
-        """Count what is held now. The connection may be closed by it."""
+        """Count the bytes held now. The connection may be closed by it."""
         assert self._stranger is not None
         held_bytes = 0 if self._kept is None else len(self._kept)
         if self.buffer is not None:

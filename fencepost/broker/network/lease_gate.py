@@ -2,10 +2,10 @@
 
 An API declares with `needs_lease` whether its answers have to pass.
 
-Whatever is written is guarded by the store, so an acknowledgement of a write is true whenever it leaves. What is
-answered from memory is not: another node may lead by then, and know more. So the lease is compared when such an answer
-leaves, not by a timer: a process that was stopped reads its sockets first when it goes on. In place of the answer the
-client loses its connection, as it would if the node had died, and looks for the leader after its usual pause.
+The store guards every write, so an acknowledgement of a write is true even if it leaves late. Nothing guards an answer
+from memory: by then another node may lead, and have newer state. So the lease is compared when such an answer leaves,
+not by a timer: a process that was stopped reads its sockets first when it continues. In place of the answer the client
+loses its connection, as if the node had died, and finds the new leader after its usual pause.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Memory of the network: what the frames and replies of all connections may hold, in one object.
+"""Memory of the network: the bounds on the frames and replies of all connections, in one object.
 
-| what holds memory                 | bound                                                                         |
+| memory                            | bound                                                                         |
 |-----------------------------------|-------------------------------------------------------------------------------|
-| the first 16 KiB of a request     | what has arrived of it                                                        |
+| the first 16 KiB of a request     | its bytes that have arrived                                                   |
 | buffers of requests up to 128 KiB | one for each connection                                                       |
 | buffers of larger requests        | `queued.max.request.bytes`; an eighth of it is for spare buffers              |
 | replies that wait                 | `fencepost.queued.max.response.bytes`, and one reply more for each connection |
 | free buffers (`BufferPool`)       | 32 MiB for each listener                                                      |
-| clients that have to authenticate | `StrangersMemory`: four times what has arrived, at most; 64 MiB in all        |
+| clients that have to authenticate | `StrangersMemory`: four times the bytes that arrived, at most; 64 MiB in all  |
 
 A larger request is read only when memory for the whole of it is granted, first come, first served; so two connections
 never wait for each other with half a request each. If a client announces a request and does not send it, its connection
@@ -97,8 +97,8 @@ class MemoryUser(Stranger, Protocol):
 
 
 class StrangersMemory:
-    """What has arrived of the requests of clients that have not authenticated, of all listeners, apart from the memory
-    of users. Beyond the limit, the address that holds most loses its oldest connection.
+    """The arrived bytes of requests of clients that have not authenticated, of all listeners, apart from the memory of
+    users. Beyond the limit, the address that holds most loses its oldest connection.
     """
 
     def __init__(self, limit_bytes: int = STRANGERS_BYTES) -> None:
@@ -151,12 +151,12 @@ class StrangersMemory:
 class NetworkMemory:
     """The memory of all connections of a node. Limits are over all of them; negative for no bound.
 
-    request_limit_bytes:   raised to what the largest request needs.
+    request_limit_bytes:   raised to the size of the largest request.
     largest_request_bytes: must always fit.
     request_bytes:         granted for requests that arrive or are served.
-    spare_bytes:           of buffers above 128 KiB that only make reading faster. An eighth is reserved for them, so
+    spare_bytes:           buffers above 128 KiB that only make reading faster. An eighth is reserved for them, so
                            that no request waits for a client that has sent a part of a small one.
-    reply_bytes:           of replies that wait.
+    reply_bytes:           replies that wait.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class NetworkMemory:
         return min(write_buffer_bytes, share_bytes)
 
     def connection_closed(self, user: MemoryUser) -> None:
-        """Forget a connection. What is granted for its requests is in use until it is released."""
+        """Forget a connection. Memory granted for its requests is in use until it is released."""
         self._freed_connections.freed(self._connection_count * CONNECTION_BYTES, CONNECTION_BYTES)
         self._connection_count -= 1
         self.set_unread_bytes(user, 0)

@@ -28,9 +28,9 @@ LONGEST_PATH_BYTES: Final = 100
 
 
 class NodeSockets:
-    """The socket of one node, and the way to those of the others.
+    """The socket of one node, and the connections to the sockets of the others.
 
-    data_directory: that of the whole broker, which the addresses are relative to. node_directory: of this node.
+    data_directory: the whole broker's; the addresses are relative to it. node_directory: this node's.
     """
 
     def __init__(self, data_directory: str, node_directory: str) -> None:

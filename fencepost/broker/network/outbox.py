@@ -48,8 +48,8 @@ class Outbox:
     """The replies of one connection.
 
     connection:         is closed with `close_for`.
-    write_buffer_bytes: of replies that may wait.
-    in_flight:          in the order of the requests.
+    write_buffer_bytes: bound on the replies that may wait.
+    in_flight:          requests in flight, in their order.
     is_full:            whether a bound is reached, so that no further request may start: of requests in flight, of the
                         bytes of replies that wait, or of the client, which does not read.
     """
@@ -132,7 +132,7 @@ class Outbox:
         return False
 
     def flush(self) -> None:
-        """Send the replies that are next until the client takes no more, and recount what is left."""
+        """Send the next replies until the client takes no more, and recount the rest."""
         sender, in_flight = self._sender, self.in_flight
         try:
             if self._partial_send is not None and not sender.is_closing():
@@ -193,7 +193,7 @@ class Outbox:
         del self._connection, self._sender
 
     def _recount(self) -> None:
-        """Recompute what the unsent replies decide: whether there is room for more, the shared memory, the timer."""
+        """Recompute from the unsent replies the room for more, the shared memory and the timer."""
         was_full = self.is_full
         is_stuck = self._sender.is_blocked or self._partial_send is not None
         is_unread = is_stuck or self._waiting_bytes >= self._write_buffer_bytes

@@ -27,7 +27,7 @@ NONCE_BYTES = 24
 
 
 class PeerSecurity(NamedTuple):
-    """What a channel to other nodes needs beside TCP; None for what it does not need."""
+    """The security of a channel to other nodes; a field is None if it does not need that step."""
 
     connect: Connect | None
     log_in: LogIn | None

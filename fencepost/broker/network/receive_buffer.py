@@ -18,8 +18,8 @@ LARGE_CAPACITY_BYTES = 4 * 1024 * 1024
 class ReceiveBuffer:
     """One block of memory.
 
-    room_bytes:    how far it is read into: the capacity, or the end of the request that it was reserved for. What
-                   follows that request is read elsewhere, or it would keep the memory and wait for more.
+    room_bytes:    the end of the part to read into: the capacity, or the end of the request that it was reserved for.
+                   Later requests are read elsewhere, or they would keep the memory and wait for more.
     pinned_count:  requests in flight whose frame lies in it.
     counted_bytes: granted for a request by `NetworkMemory`. Others above 128 KiB are counted as spare.
     is_apart:      whether it is counted by `StrangersMemory`, and not as spare.
@@ -78,7 +78,7 @@ class BufferPool:
         Capacities up to 4 MiB are powers of two, so that they can be exchanged; larger ones are whole pages.
 
         reserved_bytes: granted for a request of `wanted_bytes`, and now counted by the buffer.
-        is_apart:       for a client that has not authenticated.
+        is_apart:       whether the client has not authenticated.
         """
         capacity_bytes = capacity_for(wanted_bytes)
         free = self._free.get(capacity_bytes)

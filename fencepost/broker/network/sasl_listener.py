@@ -1,4 +1,4 @@
-"""The mechanisms of a SASL listener, made of its settings; what they need is opened before clients are served."""
+"""The mechanisms of a SASL listener, made of its settings; their files are opened before clients are served."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ListenerLimits:
 
 
 class SaslListeners:
-    """Makes the authentication of each SASL listener of a broker, and closes what they opened."""
+    """Makes the authentication of each SASL listener of a broker, and closes the mechanisms' resources."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class SaslListeners:
         if jaas is not None:
             try:
                 users = self._users_of(jaas.reveal(), listener)
-            except ValueError as error:  # also where what it refers to cannot be read
+            except ValueError as error:  # also if a file that it names cannot be read
                 raise StartError(f"{where}: {error}") from None
         if not users and not path:
             raise StartError(

@@ -24,7 +24,7 @@ JOINED_BYTES = 16 * 1024
 class PartialSend(ABC):
     """The rest of a reply whose sending has begun.
 
-    mapped_bytes: in the transport's buffer that are memory of the page cache, not of this process.
+    mapped_bytes: bytes in the transport's buffer that are memory of the page cache, not of this process.
     """
 
     mapped_bytes = 0
@@ -36,8 +36,8 @@ class PartialSend(ABC):
 
     @abstractmethod
     def resume(self) -> PartialSend | None:
-        """Send what the client takes now; returns what is left, None if nothing is. Raises StorageError for a file that
-        cannot be read: the client then has a part of the reply."""
+        """Send as much as the client takes now; returns the rest, None if there is none. Raises StorageError for a
+        file that cannot be read: the client then has a part of the reply."""
 
     def close(self) -> None:  # noqa: B027  # most hold nothing that has to be closed
         """Send nothing more."""
@@ -48,7 +48,7 @@ class TransportSender:
 
     is_blocked:     whether the transport's buffer is full: nothing is sent until it is not.
     is_closing:     returns whether nothing can be sent any more.
-    buffered_bytes: returns the size of what the transport's buffer holds.
+    buffered_bytes: returns the size of the transport's buffer.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -59,8 +59,8 @@ class TransportSender:
         self.buffered_bytes = transport.get_write_buffer_size
 
     def send(self, chunks: ReplyChunks) -> PartialSend | None:
-        """Send the chunks of replies; returns what the client does not take yet, None if all is sent or in the
-        transport's buffer. Raises StorageError."""
+        """Send the chunks of replies; returns the part that the client does not take yet, None if all is sent or in
+        the transport's buffer. Raises StorageError."""
         if FileSlice in map(type, chunks):
             return self.send_files(chunks)
         self.write(chunks)  # type: ignore[arg-type]  # none is a file slice
@@ -80,7 +80,7 @@ class TransportSender:
 
 
 class TlsSender(TransportSender):
-    """Sends through a transport that encrypts: what it was given and the client has not taken is in memory, so it gets
+    """Sends through a transport that encrypts. Bytes that the client has not taken are in memory, so the transport gets
     little at a time. It makes a record of TLS of each chunk, so small ones are joined."""
 
     def __init__(self, transport: asyncio.Transport) -> None:

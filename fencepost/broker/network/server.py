@@ -218,8 +218,8 @@ class Server:
     def refuse(self) -> None:
         """Close all connections without answering the requests in flight, and accept none. `abort` follows.
 
-        asyncio fails for a connection that it is accepting when its server is closed, and leaves it open: with a few
-        turns of the loop in between there is none. Source: CPython's `base_events.Server._attach`.
+        If its server is closed, asyncio fails for a connection that it is accepting, and leaves it open: after a few
+        turns of the loop there is no such connection. Source: CPython's `base_events.Server._attach`.
         """
         self._is_aborted = True
         for listening in getattr(self._acceptor, "sockets", ()):

@@ -8,7 +8,7 @@ wait for its socket, so each such transfer has its own descriptor of the socket 
 clients elsewhere, containers on the same machine among them, mapped files sent by the transport were as fast or faster.
 And only with a bounded send buffer: with the megabytes that the system allows otherwise, it took twice the processor
 time. A client that stops reading for seconds may then have to wait as long again, with the transport, too: the system
-repeats what the client's full receive buffer dropped, after a delay that doubles each time.
+repeats the bytes that the client's full receive buffer dropped, after a delay that doubles each time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SendfileSockets:
 def new_sender(
     transport: asyncio.Transport, sendfile_sockets: SendfileSockets, on_writable: Callable[[], None]
 ) -> TransportSender:
-    """Make the sender for a transport. on_writable: called when the socket takes more of what is sent beside it."""
+    """Make the sender for a transport. on_writable: called when the socket can take more of a transfer beside it."""
     if transport.get_extra_info("sslcontext") is not None:
         return TlsSender(transport)
     if transport.get_extra_info("socket") is None:
@@ -76,7 +76,7 @@ def new_sender(
 
 
 class SocketSender(TransportSender):
-    """Sends to a descriptor, behind what the transport's buffer holds; the transport gets what it does not take."""
+    """Sends to a descriptor, behind the transport's buffer; the bytes that it does not take go to the transport."""
 
     def __init__(
         self, transport: asyncio.Transport, sendfile_sockets: SendfileSockets, on_writable: Callable[[], None]

@@ -109,9 +109,9 @@ class _Handshake:
 
 
 class TlsServer(Server):
-    """Accepts connections on a listener with TLS. tls: what is in force on it.
+    """Accepts connections on a listener with TLS. tls: the certificates in force.
 
-    failed_handshakes_count: of all connections so far.
+    failed_handshakes_count: number since the start of the server.
     """
 
     bound: SocketListener

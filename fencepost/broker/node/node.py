@@ -74,9 +74,9 @@ class Node:
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.
     cluster:     if partitions move between nodes, in place of the placement.
-    node_sockets: with a cluster, sockets for the connections between nodes: those of a listener, unless given.
-    connect:     with a placement, the opener of connections to other nodes: over TCP, unless given.
-    peers:       with a placement, the channel to the other nodes: connections opened by `connect`, unless given.
+    node_sockets: sockets for the connections between nodes of a cluster: those of a listener, unless given.
+    connect:     opener of connections to the other nodes of a placement: over TCP, unless given.
+    peers:       channel to the other nodes of a placement: connections opened by `connect`, unless given.
     watch:       puts something before the dispatcher of each listener, such as the faults of a test; nothing, unless
                  given.
     Between `start` and `stop`, handlers use `services`, and `address` is that of the first listener.

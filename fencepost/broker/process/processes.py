@@ -159,7 +159,7 @@ def _first_addresses(nodes: Sequence[dict[str, Any]], kind: str) -> str:
 class ProcessOfNode:
     """The process of one node, over all its starts. description: its message when it became ready; before that, empty.
 
-    process_id: that of the running process; None while none runs.
+    process_id: the running process's; None while none runs.
     """
 
     def __init__(

@@ -167,7 +167,7 @@ async def flushed_in_time(log: PartitionLog, end_offset: int, timeout_s: float) 
 class PartitionAppend:
     """The batch of one partition, and the outcome of its append.
 
-    guard: of a batch that opens a transaction on the partition.
+    guard: the verification guard of a batch that opens a transaction on the partition.
     """
 
     __slots__ = ("guard", "header", "log", "outcome", "records")
@@ -208,9 +208,9 @@ class PartitionAppend:
 class ProduceAppend:
     """The append of one Produce request.
 
-    answers:      for each partition, in the order of the request: its append, or its refusal.
+    answers:      the append or the refusal of each partition, in the order of the request.
     writes:       those of the appends that need no verification.
-    first_error:  of the first batch that was refused.
+    first_error:  the error of the first batch that was refused.
     is_appended:  whether nothing is left to be appended, so that the batches' memory is free.
     has_large_batches: whether a batch is too large to be checked in one step, or there are too many for one step. They
                        are appended later, and later requests of the connection must wait, or they would overtake this
@@ -248,7 +248,7 @@ class ProduceAppend:
     def start(self, transactional: Sequence[PartitionAppend]) -> StartedProduce:
         """Append, and answer when all batches are durable.
 
-        transactional: of one producer; those that open a transaction on their partition are verified.
+        transactional: appends of one producer; those that open a transaction on their partition are verified.
         """
         ready: Sequence[PartitionAppend] = self.writes
         unverified: Sequence[PartitionAppend] = ()
@@ -356,7 +356,7 @@ class ProduceAppend:
                 allowed.append(write)
             else:
                 self.refuse(write, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        # What was appended meanwhile may have opened the transaction on these partitions too.
+        # Appends in the meantime may have opened the transaction on these partitions too.
         ready, unverified = self._begin_verifications(allowed)
         self._append(ready)
         if unverified:
@@ -501,8 +501,8 @@ class ProduceAppend:
         return self.answer()
 
     async def _finish_in_time(self) -> ProduceAnswer:
-        """Answer when all batches are durable, or when the client's time is over. What is not durable by then may be
-        later, as in Kafka with replicas that lag."""
+        """Answer when all batches are durable, or at the client's timeout. The other batches may become durable later,
+        as in Kafka with replicas that lag."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + max(0, self._request.timeout_ms) / 1000
         for write in self._appended:

@@ -51,9 +51,9 @@ class RunResult(NamedTuple):
 class ProduceRun:
     """Produce requests that were carried out together: their batches are in one log, or it failed at the first.
 
-    requests_count: from the first on; the caller starts the others.
+    requests_count: number of requests from the first on; the caller starts the others.
     end_offset: their batches are durable when the log is, up to this offset.
-    failure: why none of the batches is in the log. Then this is one request.
+    failure: the reason why none of the batches is in the log. Then this is one request.
     """
 
     __slots__ = ("_base_offsets", "_cached", "_correlation_ids", "end_offset", "failure", "log")
@@ -157,7 +157,8 @@ class RequestRun(NamedTuple):
 def find_run(frames: EqualLengthFrames, records_start: int, following: bytes) -> RequestRun | None:
     """Find the frames, from the first on, that differ from it in the batch alone; None if there are fewer than two.
 
-    records_start: of the batch in the first frame, without the frame's length. following: the bytes behind the batch.
+    records_start: position of the batch in the first frame, without the frame's length.
+    following: the bytes behind the batch.
     """
     first = records_start + LENGTH_BYTES
     size_bytes = frames.frame_bytes - first - len(following)

@@ -1,1 +1,1 @@
-"""Client quotas: what users and clients may use of the broker, and the throttle of those that used more."""
+"""Client quotas: the limits of users and clients, and the throttle of those that exceed them."""

@@ -49,7 +49,7 @@ class QuotaUsage(NamedTuple):
 
 
 class ClientQuotas:
-    """All quotas, and what has been used of them.
+    """All quotas, and their usage.
 
     is_active: whether a quota on requests is set; while none is, requests need not be metered.
     """
@@ -157,7 +157,7 @@ class ClientQuotas:
         return rate.throttle_ms(limit.value, now_ms)
 
     def usage(self) -> Iterator[QuotaUsage]:
-        """Yield what has been used of each quota whose rate is known."""
+        """Yield the usage of each quota whose rate is known."""
         now_ms = self._clock.now_ms()
         for (key, owner), rate in list(self._rates.items()):
             names = dict(owner)
@@ -169,7 +169,7 @@ class ClientQuotas:
     def charge_mutations(self, client: Client, count: int, *, is_strict: bool) -> int:
         """Charge a client for creating or deleting partitions; return for how many milliseconds to throttle it.
 
-        is_strict: refuse, and do not count, what comes before the throttle is over.
+        is_strict: refuse requests before the throttle is over, and do not count them.
         """
         limit = self._limit(QuotaKey.CONTROLLER_MUTATION_RATE, client)
         if limit is None:
@@ -188,7 +188,7 @@ class ClientQuotas:
         return 0 if is_strict else bucket.owed_ms(limit.value, now_ms)
 
     def refund(self, key: QuotaKey, client: Client, amount: float) -> None:
-        """Take back a charge for what was not used after all."""
+        """Take back a charge for an amount that was not used after all."""
         limit = self._limit(key, client)
         rate = self._rates.get((key, limit.owner)) if limit is not None else None
         if rate is not None:

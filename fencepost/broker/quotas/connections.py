@@ -33,8 +33,8 @@ BROKER = ""
 class AdmissionDecision(NamedTuple):
     """Decision about a new connection.
 
-    delay_ms: for how long nothing is read from it.
-    refusal:  why it is closed after that, in words; None when it is served.
+    delay_ms: time until its first bytes are read.
+    refusal:  the reason why it is closed after that, in words; None when it is served.
     is_full:  whether that is because of the number of all connections: it may be served in place of another.
     """
 

@@ -1,1 +1,1 @@
-"""Rights of requests: what each API needs, the gate that judges it, and what the audit log says of changes."""
+"""Rights of requests: the operations that each API needs, the gate that judges it, and the audit log of changes."""

@@ -153,7 +153,7 @@ def with_topics(request: Any, topics: list[Any]) -> Any:
     return changed
 
 
-# What a client may not see of a response
+# The parts of a response that a client may not see
 
 
 def bits(rights: Rights, operations: Iterable[AclOperation], resource: AclResource, name: str) -> int:
@@ -178,7 +178,7 @@ def topic_bits(rights: Rights, context: RequestContext, request: Any, response: 
 
 
 def only(answered: str, resource: AclResource, field: str, *, everything: AclOperation | None = None) -> Finish:
-    """Leave out what the client may not describe. everything: the operation on the cluster that shows all."""
+    """Leave out entries that the client may not describe. everything: the operation on the cluster that shows all."""
 
     def finish(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
         if everything is not None and rights.may(*on_cluster(everything)):

@@ -1,8 +1,8 @@
-"""The gate of a broker with an authorizer: what a client may do of each request, before its handler.
+"""The gate of a broker with an authorizer: it judges each request before the handler.
 
-The gate splits a request: the handler gets the part that is allowed, and the refused part is answered beside it. What
-each API needs stands in its declaration. Handlers that keep sessions (Fetch, ShareFetch) or look for topics
-themselves ask for rights with `rights_of`.
+The gate splits a request: the handler gets the part that is allowed, and the refused part is answered beside it. The
+declaration of each API names the operations that it needs. Handlers that keep sessions (Fetch, ShareFetch) or find
+topics themselves ask for rights with `rights_of`.
 Source: Kafka's KafkaApis and AuthHelper.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class RestrictedRequest:
-    """A request that is not served as it is; `answer` serves what the client may do of it."""
+    """A request that is refused as a whole or in part; `answer` serves the allowed part."""
 
     __slots__ = ("_api", "_audit", "_part", "_request", "_rights", "_whole")
 
@@ -55,7 +55,7 @@ class RestrictedRequest:
         self._part = part
 
     def answer(self, context: RequestContext) -> Any:
-        """Return what a handler may return. Raises CloseConnection where a refusal cannot be answered."""
+        """Return a handler's result. Raises CloseConnection for a refusal that cannot be answered."""
         whole, part, api = self._whole, self._part, self._api
         if whole is not None:
             self._audit.refused(self._rights, api.name, whole.lacking)
@@ -69,7 +69,7 @@ class RestrictedRequest:
         assert part is not None, "one of the two is given"
         for lacking in part.lacking:
             self._audit.refused(self._rights, api.name, lacking)
-        context.cached = None  # what was prepared for it, and the form of its reply, are of the request as a whole
+        context.cached = None  # the prepared request, and the form of its reply, are those of the whole request
         if part.allowed is None:
             is_answered = api.key != ApiKey.PRODUCE or self._request.acks != 0
             return self._completed(context, api.response() if is_answered else None)
@@ -131,12 +131,12 @@ class RightsGate:
         return False
 
     def keep(self, context: RequestContext) -> None:
-        """Keep that the client may do all of what the request names, for requests that repeat it."""
+        """Remember, for requests that repeat this one, that the client may do every operation that it needs."""
         if context.cached is not None:
             context.cached.allowed_epoch = self.authorizer.epoch
 
     def is_kept(self, context: RequestContext) -> bool:
-        """Whether that was kept of an earlier request, and no rule has changed since."""
+        """Whether `keep` was called for such an earlier request, and no rule has changed since."""
         cached = context.cached
         return cached is not None and cached.allowed_epoch == self.authorizer.epoch
 

@@ -63,7 +63,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermission(IntEnum):
-    """What a rule does. UNKNOWN and ANY are only in requests."""
+    """The effect of a rule. UNKNOWN and ANY are only in requests."""
 
     UNKNOWN = 0
     ANY = 1

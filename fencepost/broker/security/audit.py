@@ -1,6 +1,6 @@
 """The audit log: refusals for want of a right, and changes that administrators make.
 
-Each is one event of this module's logger, `broker.security.audit`, at level info; what rights allow is one at level
+Each is one event of this module's logger, `broker.security.audit`, at level info; permissions are logged at level
 debug. Refusals are bounded: one client can cause any number of them.
 """
 
@@ -37,7 +37,7 @@ def note_change(
     resource_name: str,
     details: Mapping[str, Any],
 ) -> None:
-    """Note what somebody has changed. api: the name of the request, or of another way in; the rest: the fields of
+    """Log an administrator's change. api: the name of the request, or of another way in; the rest: the fields of
     `AdministrativeChange`.
     """
     log.info(
@@ -53,7 +53,7 @@ def note_change(
 
 
 class NotingRights(Rights):
-    """Rights of a client that note what they allow, for level debug."""
+    """Rights of a client that log every permission, for level debug."""
 
     __slots__ = ("_api",)
 
@@ -100,7 +100,7 @@ class Audit:
         )
 
     def notes_permissions(self) -> bool:
-        """Whether what is allowed is logged, too, now."""
+        """Whether permissions are logged now, too."""
         return self._loggers is not None and self._loggers.level(_NAME) <= LogLevel.DEBUG
 
     @staticmethod

@@ -121,8 +121,8 @@ class Rights:
 class Authorizer:
     """The rules, and the verdicts that follow from them.
 
-    super_users: principals that may do everything, whatever the rules say.
-    allows_without_rules: the verdict where no rule's pattern matches the resource, whomever the rules are for.
+    super_users: principals that may do everything, against every rule.
+    allows_without_rules: the verdict if no rule's pattern matches the resource, for any principal.
     epoch: raised by every change of the rules; rights of an earlier epoch must not be used.
     """
 

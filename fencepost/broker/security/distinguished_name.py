@@ -33,7 +33,7 @@ _BLANKS = " \r"
 
 
 class CertificateFacts(NamedTuple):
-    """What a broker needs to know of a certificate.
+    """The fields of a certificate that a broker needs.
 
     subject:     its distinguished name, as Java's `X500Principal.getName()`.
     not_after_s: the end of its validity, in seconds since 1970.

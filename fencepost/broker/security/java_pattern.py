@@ -1,7 +1,7 @@
 r"""Patterns of java.util.regex as patterns of RE2: those that mean the same in both. Pure.
 
 RE2 reads many constructs of Java without complaint, and as something else: `[a-z&&[^x]]` as plain characters, `\s`
-without the vertical tab. So each construct is translated by name, and what has no equal is refused, with its name.
+without the vertical tab. So each construct is translated by name, and one without an equal is refused, with its name.
 Texts to match have no line ends: `.` and `$` would differ.
 Source: java.util.regex.Pattern of Java 17.
 """
@@ -12,7 +12,7 @@ import re
 from typing import Final, NamedTuple, NoReturn
 
 LINE_ENDS: Final = re.compile("[\n\r\u0085\u2028\u2029]")
-"""What Java takes for the end of a line."""
+"""The characters that end a line in Java."""
 
 _DIGIT, _WORD, _SPACE = "0-9", "0-9A-Za-z_", r"\t\n\x{b}\f\r "
 _CLASSES: Final = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
@@ -204,7 +204,7 @@ class _Translation:
         return _Part(_literal(self._character(name)))
 
     def _escaped(self) -> str:
-        """Read a backslash and what it escapes; return the latter."""
+        """Read a backslash and the escaped character; return the latter."""
         if self.position + 1 == len(self._pattern):
             self.refuse("\\", "a backslash that escapes nothing")
         name = self._pattern[self.position + 1]

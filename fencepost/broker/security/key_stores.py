@@ -32,7 +32,7 @@ class KeyStore(NamedTuple):
     """A private key with its certificates.
 
     pem:      the key and the certificates, its owner's first.
-    password: of the key; None if it is not encrypted.
+    password: the key's; None if it is not encrypted.
     """
 
     pem: bytes

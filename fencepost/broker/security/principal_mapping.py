@@ -1,7 +1,7 @@
 """Rules that make a principal's name of the name in a client's certificate: `ssl.principal.mapping.rules`. Pure.
 
-A rule that meant something else than in Kafka would give clients the names of others. So what does not mean the same is
-refused when the rules are read.
+A rule that meant something else than in Kafka would give clients the names of others. So a construct that does not mean
+the same is refused when the rules are read.
 Source: Kafka's SslPrincipalMapper, KIP-371. Patterns are matched by RE2, which takes no more than linear time.
 """
 
@@ -118,7 +118,7 @@ def _parts(replacement: str, pattern: Translated) -> list[str | int]:
     r"""The replacement as text and numbers of groups; `\` escapes.
 
     A number takes as many digits as there are groups for, as in Java. If there is no group even for its first digit,
-    Kafka takes it for text. Raises ValueError for what Java refuses when the first certificate comes.
+    Kafka takes it for text. Raises ValueError for a replacement that Java refuses at the first certificate.
     """
     count = pattern.group_count
     parts: list[str | int] = []

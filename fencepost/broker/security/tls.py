@@ -1,6 +1,8 @@
-"""TLS of the listeners while the broker runs: what is in force, its renewal, and warnings before certificates expire.
+"""TLS of the listeners while the broker runs: the files in force, their renewal, and warnings before certificates
+expire.
 
-A renewal builds everything anew first, and takes effect for later connections; if it fails, what was in force stays.
+A renewal builds everything anew first, and takes effect for later connections; if it fails, the old files stay in
+force.
 Source: KIP-226, Kafka's SslFactory.
 """
 
@@ -28,7 +30,7 @@ WARNED_DAYS = 30
 
 
 class ListenerTls:
-    """What is in force on one listener."""
+    """The certificates and contexts in force on one listener."""
 
     def __init__(self, listener: str, in_force: ServerTls) -> None:
         self.listener = listener
@@ -47,7 +49,7 @@ class ListenerTls:
 class BrokerTls:
     """TLS of all listeners that have it. Raises TlsError when it is made.
 
-    settings: in force; `renew` reads them again.
+    settings: those in force; `renew` reads them again.
     """
 
     def __init__(self, settings: Settings, listeners: Sequence[str]) -> None:
@@ -79,14 +81,14 @@ class BrokerTls:
         return self._renewing
 
     def settings_changed(self) -> None:
-        """Renew what settings that were changed at run time concern."""
+        """Renew if settings of TLS were changed at run time."""
         texts = self._dynamic_texts()
         if texts != self._texts:
             self._texts = texts
             self.renew("the settings were changed")
 
     def settings_repeated(self) -> None:
-        """Renew what was set at run time: the files may have changed."""
+        """Renew if settings of TLS were set at run time: their files may have changed."""
         if self._texts:
             self.renew("the settings were set again")
 
@@ -141,7 +143,7 @@ def _concerns(config: str, listener: str) -> bool:
 
 
 def _tls_at_start(settings: Settings, listener: str) -> ServerTls:
-    """TLS by the settings in force, or by those of the start if what was set later cannot be used. Raises TlsError."""
+    """TLS by the settings in force, or by those of the start if later ones cannot be used. Raises TlsError."""
     try:
         return server_tls(settings, listener)
     except TlsError as error:

@@ -87,7 +87,7 @@ class TlsError(Exception):
 class ServerTls(NamedTuple):
     """TLS for the clients of a listener.
 
-    certificate: what the broker shows.
+    certificate: the broker's own.
     """
 
     context: ssl.SSLContext
@@ -110,7 +110,7 @@ class ServerTls(NamedTuple):
 
 
 def server_tls(settings: Settings, listener: str) -> ServerTls:
-    """Read the files that a listener's settings name, and make what its handshakes need. Raises TlsError."""
+    """Read the files that a listener's settings name, and make the context of its handshakes. Raises TlsError."""
     try:
         return _server_tls(settings, listener)
     except (StoreError, ValueError) as error:
@@ -118,7 +118,7 @@ def server_tls(settings: Settings, listener: str) -> ServerTls:
 
 
 def client_tls(settings: Settings, listener: str) -> ssl.SSLContext:
-    """What this broker connects to another node's listener with. Raises TlsError."""
+    """This broker's context for connections to another node's listener. Raises TlsError."""
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = settings.for_listener("ssl.endpoint.identification.algorithm", listener) == "https"
@@ -219,7 +219,7 @@ def _trust(context: ssl.SSLContext, settings: Settings, listener: str) -> bool:
         context.load_verify_locations(cadata=read_trust_store(store).decode("ascii", errors="replace"))
     except ssl.SSLError as error:
         raise ValueError(f"ssl.truststore.location: a certificate cannot be read: {error.reason}") from None
-    # As in Java, whatever is in a trust store is trusted, the certificate of an intermediate authority, too.
+    # As in Java, every certificate in a trust store is trusted, that of an intermediate authority, too.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return True
 

@@ -69,7 +69,7 @@ class LocalFile:
     def __init__(
         self, disk: LocalDisk, path: str, descriptor: int, size_bytes: int, file_system: FileSystem | None
     ) -> None:
-        """descriptor: that of a file just created; negative for a file that existed before."""
+        """descriptor: the open one of a file just created; negative for a file that existed before."""
         self._disk = disk
         self._path = path
         self._descriptor = descriptor

@@ -54,7 +54,7 @@ class AlterConfigsResponse:
 
 @struct
 class IncrementalAlterableConfig:
-    """A setting and what is done to it: 0 set, 1 delete, 2 append to and 3 subtract from a list."""
+    """A setting and its operation: 0 set, 1 delete, 2 append to and 3 subtract from a list."""
 
     name: str = ""
     config_operation: int8 = 0
@@ -63,7 +63,7 @@ class IncrementalAlterableConfig:
 
 @struct
 class IncrementalAlterConfigsResource:
-    """A resource with what is to change. Types: 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group."""
+    """A resource with its changes. Types: 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group."""
 
     resource_type: int8 = 0
     resource_name: str = ""

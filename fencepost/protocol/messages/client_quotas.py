@@ -77,7 +77,7 @@ class OpData:
 
 @struct
 class AlterEntryData:
-    """An entity and what is to change of its quotas."""
+    """An entity and the changes of its quotas."""
 
     entity: list[EntityData] = []
     ops: list[OpData] = []

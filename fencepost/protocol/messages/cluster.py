@@ -1,6 +1,6 @@
 """DescribeCluster and DescribeTopicPartitions: replacements of Metadata for admin clients (KIP-700, KIP-966).
 
-Tagged fields from 10,000 on are not Kafka's: what a broker of several tells of its nodes and of moves.
+Tagged fields from 10,000 on are not Kafka's: a broker of several describes its nodes and moves in them.
 """
 
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
@@ -17,7 +17,7 @@ class DescribeClusterRequest:
 
 @struct
 class DescribedListener:
-    """What a broker advertises to the clients of one of its listeners."""
+    """A broker's address for the clients of one of its listeners."""
 
     name: str = ""
     host: str = ""

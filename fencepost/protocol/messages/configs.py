@@ -34,7 +34,7 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """A setting. `value` is None for what is sensitive.
+    """A setting. `value` is None for a sensitive one.
 
     config_source: 1 the topic, 2 and 3 the broker at run time, 4 its properties file, 5 the default.
     config_type: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.

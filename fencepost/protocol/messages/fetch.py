@@ -1,4 +1,4 @@
-"""Fetch: record batches to be read, in sessions that name only what changed (KIP-227, KIP-98 for isolation)."""
+"""Fetch: record batches to be read, in sessions that name only changes (KIP-227, KIP-98 for isolation)."""
 
 from fencepost.protocol.leaders import LeaderIdAndEpoch, NodeEndpoint
 from fencepost.protocol.schema import ZERO_UUID, field, int8, int16, int32, int64, message, struct, uuid
@@ -87,8 +87,8 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """An aborted transaction that overlaps what was read: its records are to be skipped, from this offset up to its
-    marker.
+    """An aborted transaction that overlaps the records of the answer. Its records are to be skipped, from this offset
+    up to its marker.
     """
 
     producer_id: int64 = 0

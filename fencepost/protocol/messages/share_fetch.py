@@ -124,7 +124,7 @@ class ShareFetchResponse:
 
 @struct
 class ShareAcknowledgePartition:
-    """A partition with what became of its records."""
+    """A partition with the acknowledgements of its records."""
 
     partition_index: int32 = 0
     acknowledgement_batches: list[AcknowledgementBatch] = []

@@ -22,8 +22,8 @@ class StreamsGroupMetadataKey:
 class StreamsGroupMetadataValue:
     """Epoch of the group, and the basis of its assignment.
 
-    metadata_hash:            of the topics of the topology.
-    validated_topology_epoch: of the topology whose topics were all validated; -1 for none.
+    metadata_hash:            hash of the topics of the topology.
+    validated_topology_epoch: epoch of the topology whose topics were all validated; -1 for none.
     last_assignment_configs:  None in records of Kafka 4.1.
     """
 

@@ -107,7 +107,7 @@ def pack_transaction_log_value(
 ) -> bytes:
     """Encode a `TransactionLogValue` of the latest version without its object: each transaction writes three.
 
-    packed_partitions: from `pack_transaction_partitions`, or `PACKED_NULL_PARTITIONS`.
+    packed_partitions: a result of `pack_transaction_partitions`, or `PACKED_NULL_PARTITIONS`.
     """
     return (
         _BEFORE_PARTITIONS.pack(

@@ -1,9 +1,9 @@
 """State machine of the authentication of a connection on a SASL listener: one table. Pure.
 
-`Authentication` in `network/authentication.py` names the event, looks up the step, and does what it says.
+`Authentication` in `network/authentication.py` names the event, looks up the step, and carries it out.
 Nothing but this table decides which requests are served before a client is known, or ends its connection.
-Source: KIP-43, KIP-152, KIP-255, KIP-368; Kafka's SaslServerAuthenticator and KafkaChannel. What Kafka 4.3 answers in
-each cell was observed.
+Source: KIP-43, KIP-152, KIP-255, KIP-368; Kafka's SaslServerAuthenticator and KafkaChannel. Kafka 4.3's answer in each
+cell was observed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AuthenticationState(Enum):
 
 
 class AuthenticationEvent(Enum):
-    """What a client sends, what its mechanism finds, and what time brings."""
+    """A request of the client, a result of its mechanism, or the end of a time limit."""
 
     __hash__ = object.__hash__
 
@@ -51,7 +51,7 @@ class AuthenticationEvent(Enum):
 
 
 class Reply(Enum):
-    """What is done with the event. Later: after the delay of failures."""
+    """The response to the event. Later: after the delay of failures."""
 
     __hash__ = object.__hash__
 

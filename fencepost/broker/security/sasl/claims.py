@@ -14,7 +14,7 @@ from fencepost.protocol.checked_json import parse
 
 
 class Expected(NamedTuple):
-    """What a token has to say. audiences: one of them; empty for any."""
+    """The claims that a token must have. audiences: one of them; empty for any."""
 
     audiences: Sequence[str] = ()
     issuer: str | None = None

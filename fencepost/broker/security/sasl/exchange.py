@@ -1,4 +1,4 @@
-"""What all SASL mechanisms have in common: the steps of an exchange of tokens. Pure."""
+"""Types that all SASL mechanisms share: the steps of an exchange of tokens. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Challenge(NamedTuple):
 class Identified(NamedTuple):
     """The client has proved its name.
 
-    token:         the last of the broker's.
-    expires_at_ms: when the proof ends, in ms since the epoch; None for never.
+    token:         the broker's last one.
+    expires_at_ms: end of the proof, in ms since the epoch; None for never.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Identified(NamedTuple):
 class Refused(NamedTuple):
     """The client has proved nothing.
 
-    message: for the client; None for the text that all mechanisms have. The same for a user that does not exist and
-             for a wrong password.
-    reason:  for the broker's log, without names and passwords.
-    user:    for the broker's log, if there is such a user: what others send as a name may be a password.
+    message: text for the client; None for the text that all mechanisms have. The same for a user that does not
+             exist and for a wrong password.
+    reason:  text for the broker's log, without names and passwords.
+    user:    name for the broker's log, if there is such a user: a client may have sent a password as the name.
     is_answered: False to close the connection without an answer: clients then try again, as nothing was decided.
     """
 

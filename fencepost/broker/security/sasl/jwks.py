@@ -53,7 +53,7 @@ class JwksError(Exception):
 
 
 Fetch = Callable[[str], bytes]
-"""Reads what a URL names; runs on a thread. Raises JwksError."""
+"""Reads the content of a URL; runs on a thread. Raises JwksError."""
 
 
 def check_url(url: str) -> None:

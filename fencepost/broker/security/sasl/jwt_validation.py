@@ -23,7 +23,7 @@ _OF_KEY_TYPES: Final[Mapping[tuple[str, str | None], frozenset[str]]] = {
     ("OKP", "Ed25519"): frozenset({"EdDSA"}),
     ("OKP", "Ed448"): frozenset({"EdDSA"}),
 }
-"""The algorithms of each type of keys, and of its curve. What is not here is not accepted."""
+"""The algorithms of each type of keys, and of its curve. All others are refused."""
 ALGORITHMS: Final = frozenset().union(*_OF_KEY_TYPES.values())
 MAXIMUM_KEYS: Final = 100
 MAXIMUM_TRIED_KEYS: Final = 4
@@ -80,7 +80,7 @@ def _read_key(parameters: Any) -> PublicKey | None:
 
 
 class TokenHead(NamedTuple):
-    """What a token says about its signature, unverified. key_id: None if it names none."""
+    """A token's unverified header with its algorithm of signature. key_id: None if it names none."""
 
     algorithm: str
     key_id: str | None

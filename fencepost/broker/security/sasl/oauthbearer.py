@@ -26,7 +26,7 @@ _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +(?P<token>[-A-Za-z0-9._~+/]+=*)
 
 
 class Bearer(NamedTuple):
-    """What a valid token says. expires_at_ms: in ms since the epoch."""
+    """The claims of a valid token that the broker uses. expires_at_ms: in ms since the epoch."""
 
     name: str
     expires_at_ms: int

@@ -31,8 +31,7 @@ class Passwords(Protocol):
     def check(self, name: str, password: str, host: str) -> bool | Awaitable[bool]:
         """Whether a user of this name exists and has this password; takes equally long for both answers.
 
-        host: the client's address, which has a share of what can be checked. The awaitable may raise
-        TooManyWaitingError.
+        host: the client's address, which has a share of the checks. The awaitable may raise TooManyWaitingError.
         """
         ...
 
@@ -69,7 +68,7 @@ class PlainExchange:
 
 
 class Login(NamedTuple):
-    """What a token says."""
+    """The fields of a token."""
 
     authorization_id: str
     name: str
@@ -77,7 +76,7 @@ class Login(NamedTuple):
 
 
 def read_login(token: bytes) -> Login | Refused:
-    """Read `[authorization id] NUL name NUL password`. As in Kafka, what is not UTF-8 is replaced, and fits no user."""
+    """Read `[authorization id] NUL name NUL password`. Like Kafka, replace bytes not in UTF-8; they fit no user."""
     parts = token.split(b"\0", 3)
     if len(parts) != 3:
         message = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"

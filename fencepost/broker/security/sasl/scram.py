@@ -44,7 +44,7 @@ _FINAL = re.compile(
 
 
 class Keys(Protocol):
-    """What is stored of a password."""
+    """The stored keys of a password."""
 
     @property
     def iterations(self) -> int: ...
@@ -155,8 +155,8 @@ _BASE_36: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 def made_up_keys(mechanism: str, name: str, secret: bytes, model: Keys) -> MadeUpKeys:
     """The keys of a user that does not exist: always the same for a name, and alike to those of a user that does.
 
-    secret: of this cluster; nobody who does not know it can make the salt.
-    model:  of an existing user: its iterations, and a salt of the same length and alphabet.
+    secret: the cluster's; nobody who does not know it can make the salt.
+    model:  the keys of an existing user: its iterations, and a salt of the same length and alphabet.
     """
     digest = DIGESTS[mechanism]
     key = hmac.digest(secret, name.encode(), digest)

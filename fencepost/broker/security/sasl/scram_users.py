@@ -12,7 +12,7 @@ from fencepost.broker.security.sasl.scram import Keys, MadeUpKeys, UserKeys, mad
 MODELS: Final = 1_000
 """Users that others are modelled on."""
 DEFAULT_MODEL: Final = MadeUpKeys(4096, b"0" * 26, b"", b"")
-"""Where there is no user: what Kafka's tools make."""
+"""Used if there is no user: the parameters of Kafka's tools."""
 
 Credentials = Mapping[str, Mapping[Any, Keys]]
 """By user and key of the mechanism."""
@@ -21,9 +21,9 @@ Credentials = Mapping[str, Mapping[Any, Keys]]
 class ScramUsers:
     """Finds the keys of users for one mechanism.
 
-    key:         of the mechanism in the credentials.
+    key:         the mechanism's key in the credentials.
     credentials: returns those of all users; another object after each change.
-    secret:      of the cluster, for made-up keys.
+    secret:      the cluster's, for made-up keys.
     """
 
     def __init__(self, mechanism: str, key: Any, credentials: Callable[[], Credentials], secret: bytes) -> None:

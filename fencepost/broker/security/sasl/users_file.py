@@ -38,7 +38,7 @@ class UsersFileError(ValueError):
 
 
 class Cost(NamedTuple):
-    """What one hash costs: 128 * n * r bytes, and p times the time."""
+    """The cost of one hash: 128 * n * r bytes, and p times the time."""
 
     n: int = 16_384
     r: int = 8
