@@ -17,7 +17,7 @@ from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_e
 class CommittedRead:
     """Reads a log from an offset on.
 
-    next_offset:  of what is read next.
+    next_offset:  offset of the next record.
     is_committed: whether open transactions end the read. They do not for a log that is written without transactions,
                   where only a stranger can have opened one: it must not hide the records behind it.
     """
@@ -33,7 +33,7 @@ class CommittedRead:
         while True:
             read = await log.read(self.next_offset, is_committed=self._is_committed)
             if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                # What was below is deleted; or the topic was created anew.
+                # Records below the log start are deleted, or the topic was created again.
                 begins = read.log_start_offset
                 self.next_offset = begins if self.next_offset < begins else 0
                 continue

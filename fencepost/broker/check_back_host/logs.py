@@ -42,7 +42,7 @@ class ReadableLog(Protocol):
     async def read(self, offset: int, *, is_committed: bool = True) -> Chunk:
         """The batches from an offset on, CHUNK_BYTES or one batch. Refuses, as a value: OFFSET_OUT_OF_RANGE.
 
-        is_committed: up to the last stable offset; else up to the high watermark, whatever becomes of the records.
+        is_committed: whether the last stable offset ends the read; else the high watermark, with open transactions.
         """
         ...
 

@@ -26,7 +26,7 @@ MOST_FOLLOWED: Final = 1_000
 class OwnJournal:
     """See `fencepost.check_back.ports.JournalLog`.
 
-    is_own: whether this node checks back the transactions of an id. What the journal says of others is left out.
+    is_own: whether this node checks back the transactions of an id. The journal's entries on others are left out.
     """
 
     def __init__(self, logs: Logs, is_own: Callable[[str], bool]) -> None:
@@ -96,7 +96,7 @@ class OwnRecords:
 
 
 class _Followed:
-    """The latest record under a key, of what has been read."""
+    """The latest record under a key, as far as the logs were read."""
 
     def __init__(self) -> None:
         self.latest: LatestRecord | None = None
@@ -104,7 +104,7 @@ class _Followed:
         self._reads: dict[int, CommittedRead] = {}
 
     async def read(self, logs: Sequence[ReadableLog], key: bytes) -> None:
-        """Read what was in the logs when this was called, with what open transactions before that become of."""
+        """Read the logs up to their high watermarks now, and wait until each transaction below them has ended."""
         ends = [await log.high_watermark() for log in logs]
         for number, (log, end) in enumerate(zip(logs, ends, strict=True)):
             read = self._reads.setdefault(number, CommittedRead())

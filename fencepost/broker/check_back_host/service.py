@@ -50,10 +50,10 @@ class LogObserver:
 
 
 class BrokerCheckBack:
-    """Asks about the transactions of this node's coordinators. `core` has what metrics show.
+    """Asks about the transactions of this node's coordinators. `core` has the figures for metrics.
 
     Of several nodes each asks about the ids that it coordinates, so that of each transaction one node asks. When it
-    gets or loses some, it begins anew with what the journal says: the node before it may have written there.
+    gets or loses some, it reads the journal again: the node before it may have written there.
     peers: the channel to the other nodes; None for a node that is alone.
 
     Making one raises ModuleNotFoundError if a resolver needs a library that is not installed.
@@ -124,13 +124,13 @@ class BrokerCheckBack:
         self._restart = self._loop.call_later(PAUSE_AFTER_CHANGES_S, RESTART.callback(self._begin_again))
 
     def _begin_again(self) -> None:
-        self._begin_later()  # first, in case that this fails, or what was stopped has not ended yet
+        self._begin_later()  # first, in case that this fails, or the stopped task has not ended yet
         if not self._stopped and self._restart is not None:
             self._begin()
             self._restart.cancel()
 
     async def close(self) -> None:
-        """Stop asking. What was answered and not recorded is asked again after the next start."""
+        """Stop asking. The next start repeats questions whose answers were not recorded."""
         if self._led in self._topics.on_led:
             self._topics.on_led.remove(self._led)
             self._topics.on_resigned.remove(self._resigned)

@@ -100,7 +100,7 @@ GroupDeadlines = Deadlines[DeadlineKey]
 class DecisionBuilder:
     """Collected parts of one decision. Deciding reads groups and deadlines and changes none of them.
 
-    deadlines:         as they are before the decision.
+    deadlines:         deadlines before the decision.
     emptied_group_ids: groups for which `records` already holds the generation without members.
     moved:             deadlines that the decision sets, or clears (None).
     changes:           functions that change groups in memory, called between the append and the apply of the records.

@@ -1,4 +1,4 @@
-"""Refusals of heartbeats and other requests about groups: what all kinds of groups have in common. Pure."""
+"""Refusals of heartbeats and other requests, the same for all kinds of groups. Pure."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ class GroupShard:
                 )
 
     def summaries(self) -> Iterator[GroupSummary]:
-        """Summarize each group; what is yielded later may be of a later state."""
+        """Summarize each group; a later summary may be of a later state."""
         for group_id in self._group_ids():
             found = self.summary(group_id)
             if found is not None:

@@ -59,7 +59,7 @@ class StoredGroups(Generic[GroupT, KeyT]):
     def tombstones(self, group: GroupT, last: Iterable[KeyT]) -> list[CoordinatorRecord]:
         """Return the records that remove a group and all its state. Kafka's order: members before their group.
 
-        last: the keys of the group itself, and of what only this kind of group has.
+        last: keys of the group itself, and of records that only this kind of group has.
         """
         group_id = group.group_id
         keys: list[KeyT] = [
@@ -78,8 +78,8 @@ class StoredGroups(Generic[GroupT, KeyT]):
     ) -> bool:
         """Apply a record of a group to the groups of the shard; return False for any other record.
 
-        A group that has changed its kind starts empty; the records fill it. Raises DecodeError, and what `apply_other`
-        raises.
+        A group that has changed its kind starts empty; the records fill it. Raises DecodeError, and the errors
+        of `apply_other`.
         """
         key: Any = self.kinds.decode_key(key_bytes)
         if key is None:

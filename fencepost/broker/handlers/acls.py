@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: the access control lists that say what clients may do.
+"""DescribeAcls, CreateAcls and DeleteAcls: the access control lists, which are the rights of clients.
 
 Without an authorizer all clients may do everything, and there are no lists.
 Source: KIP-140, KIP-290; Kafka's AclApis and AclControlManager.

@@ -101,7 +101,7 @@ def _operation_of(config: Any) -> int:
 async def handle_alter_configs(context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace the configs of topics and brokers; configs that the request does not name return to their defaults.
 
-    Refuses, per resource: what IncrementalAlterConfigs refuses.
+    Refuses, per resource, as IncrementalAlterConfigs.
     """
     alterations = [
         [Alteration(config.name, 0, config.value) for config in resource.configs] for resource in request.resources
@@ -165,7 +165,7 @@ async def handle_incremental_alter_configs(
 
 
 class _Kind:
-    """A kind of resource, with what appending to its list configs needs."""
+    """A kind of resource, with the data that an append to its list configs needs."""
 
     def __init__(self, services: Services, resource_type: int) -> None:
         self._settings = services.settings

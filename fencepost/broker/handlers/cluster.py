@@ -152,7 +152,7 @@ def _described_page(rights: Rights, context: RequestContext, request: Any) -> Pa
                 allowed.append(topic.name)
                 count += topic.partition_count
                 if count > limit and len(allowed) > 1:
-                    break  # one more than the page shows: where the next begins
+                    break  # one more than the page shows: the first of the next page
     if not allowed:
         return Part(None, "topics", refused, lacking)
     changed = with_topics(request, [TopicRequest(name) for name in allowed])

@@ -69,7 +69,7 @@ async def handle_delete_records(
     """Raise log start offsets to an offset, or to the high watermark for -1. The change survives any crash.
 
     Refuses, per partition: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (compacted only),
-    INVALID_TOPIC_EXCEPTION (internal), KAFKA_STORAGE_ERROR, and what `find_log` refuses.
+    INVALID_TOPIC_EXCEPTION (internal), KAFKA_STORAGE_ERROR, and the refusals of `find_log`.
     """
     services = context.services
     found: dict[TopicPartition, PartitionLog | ErrorCode] = {}

@@ -107,7 +107,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer 
 
     It answers at once when `min_bytes` are available, `max_wait_ms` is 0, no partition is requested, or any partition
     has an error.
-    Refuses as a whole: INVALID_REQUEST (unknown isolation level), and what `FetchSessionCache.begin` refuses.
+    Refuses as a whole: INVALID_REQUEST (unknown isolation level), and the refusals of `FetchSessionCache.begin`.
     """
     services, version = context.services, context.api_version
     isolation = ISOLATIONS.get(request.isolation_level)
@@ -155,7 +155,7 @@ def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | 
 class _PartitionFetch:
     """One partition of a fetch: the request for it, its log, and the result of the last read.
 
-    answer: what was read, or why nothing can be; None while there is nothing to read or report.
+    answer: the result of the read, or its error; None while there is nothing to read or report.
     It has no reference to its fetch: a cycle would keep the records in memory until the garbage collector runs.
     """
 
@@ -332,7 +332,7 @@ class _Fetch:
         if gate is not None and self._plan.is_outside_sessions and gate.is_kept(self.context):
             return self._locate(wanted)
         if self._is_follower and not self._may_read(wanted.topic):
-            return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whatever it asks for
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # for any partition
         name = wanted.topic
         if self._plan.uses_topic_ids:
             topic = self._services.topics.metadata.get_by_id(wanted.topic_id)
@@ -415,7 +415,7 @@ class _Fetch:
 
 
 def _records_of(found: LogRead) -> memoryview:
-    """What was read: records, or a slice of a file, of which the encoder needs only the length."""
+    """The records of a read, or a slice of a file, of which the encoder needs only the length."""
     return found.records if found.slice is None else cast("memoryview", found.slice)
 
 

@@ -80,7 +80,7 @@ def sync_group_failed(request: SyncGroupRequest, error: ErrorCode, version: int)
 
 
 def _rights_to_sync(rights: Rights, context: RequestContext, request: Any) -> Refusal | None:
-    """A request that does not name its protocol, as it must, is refused for that, whatever it may do."""
+    """A request that lacks the required protocol is refused for that, with or without rights."""
     if context.api_version >= SYNC_NAMES_PROTOCOL and None in (request.protocol_type, request.protocol_name):
         return None
     return lacks(rights, Needed(READ, GROUP, request.group_id))

@@ -208,7 +208,7 @@ class _Target(NamedTuple):
 
 
 class _PreparedCommit(NamedTuple):
-    """What follows from the constant fields of an OffsetCommit: the partitions of each topic, and the member."""
+    """Values derived from the constant fields of an OffsetCommit: the partitions of each topic, and the member."""
 
     topics: list[tuple[OffsetCommitRequestTopic, list[_Target]]]
     existing: list[_Target]

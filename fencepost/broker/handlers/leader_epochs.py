@@ -59,7 +59,7 @@ def handle_offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse | Coroutine[Any, Any, SlicedResponse]:
     """Return for each partition the largest epoch not above the given one, and the offset after its last record.
 
-    Refuses, per partition, what `find_log` refuses. An unknown epoch gives (-1, -1) without an error.
+    Refuses, per partition, as `find_log`. An unknown epoch gives (-1, -1) without an error.
     """
 
     def steps() -> SlicedWork[OffsetForLeaderEpochResponse]:

@@ -93,8 +93,8 @@ def handle_list_offsets(
     """Look up one offset per partition; if there is none, the offset is -1 without an error.
 
     Refuses, per partition: INVALID_REQUEST (named twice, and answered once), UNSUPPORTED_VERSION (a special
-    timestamp that this version does not know), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and what `find_log` refuses. As a
-    whole: INVALID_REQUEST (unknown isolation level).
+    timestamp that this version does not know), CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and the refusals of `find_log`.
+    As a whole: INVALID_REQUEST (unknown isolation level).
     """
     version = context.api_version
     isolation = _ISOLATIONS.get(request.isolation_level)

@@ -116,7 +116,7 @@ def handle_alter_replica_log_dirs(
 ) -> AlterReplicaLogDirsResponse:
     """Accept moves to the one data directory, where every partition is already; refuse all others.
 
-    Refuses, per partition: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION (a name too long), and what `find_log` refuses.
+    Refuses, per partition: LOG_DIR_NOT_FOUND, INVALID_TOPIC_EXCEPTION (name too long), and the refusals of `find_log`.
     """
     return _moved({name: _move(context.services, name, path) for name, path in _wanted_paths(request).items()})
 

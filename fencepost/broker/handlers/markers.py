@@ -72,8 +72,8 @@ async def handle_write_txn_markers(
 ) -> WriteTxnMarkersResponse | SlicedResponse:
     """Append markers; the reply waits for the result of every partition. Version 1 uses the lax epoch check.
 
-    Without markers it asks this node to put in force what other nodes have changed: see `Confirmations`.
-    Markers without a partition are left out of the reply. Refuses, per partition: what `write_markers` refuses, and
+    Without markers it asks this node to put changes by other nodes in force: see `Confirmations`.
+    Markers without a partition are left out of the reply. Refuses, per partition: as `write_markers`, and
     INVALID_PRODUCER_EPOCH for an id or an epoch that no producer can have, INVALID_REQUEST for a negative
     version of transactions.
     """

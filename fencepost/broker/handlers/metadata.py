@@ -145,7 +145,7 @@ def handle_metadata(
 
     A missing topic is created, and described as created, when the client and `auto.create.topics.enable` allow it.
     Refuses, per topic: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (then the name is null), INVALID_TOPIC_EXCEPTION,
-    and what `Topics.check_create` refuses. As a whole: INVALID_REQUEST (by id or without a name before version 12).
+    and the refusals of `Topics.check_create`. As a whole: INVALID_REQUEST (by id or without a name before version 12).
     """
     services = context.services
     if may_have_missed(services, (_find(services, one) for one in request.topics) if request.topics else (None,)):

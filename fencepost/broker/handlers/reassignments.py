@@ -188,7 +188,7 @@ async def handle_alter_partition_reassignments(
     services = context.services
     await services.topics.catch_up()
     choices: dict[TopicPartition, int | None] = {}
-    # A request without partitions gets Kafka's empty reply, whatever its other fields are.
+    # A request without partitions gets Kafka's empty reply; its other fields do not count.
     may_change_factor = request.allow_replication_factor_change or not request.topics
     responses = []
     for topic in request.topics:
@@ -226,7 +226,7 @@ def _reassign(
     *,
     may_change_factor: bool,
 ) -> ErrorWithMessage:
-    """Check what is wanted of one partition; of several nodes, what is to be chosen is added to the choices."""
+    """Check the request for one partition; with several nodes, add its choice of a leader to the choices."""
     partition, replicas = wanted.partition_index, wanted.replicas
     if metadata is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."

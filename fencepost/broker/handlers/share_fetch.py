@@ -274,7 +274,7 @@ class _Acquisition:
                 share_partition.remove_watcher(wake.set)
 
     def _acquire(self, *, is_over: bool) -> bool:
-        """Acquire what is available, if it is enough or the wait is over; return whether to answer now."""
+        """Acquire the available records, if they are enough or the wait is over; return whether to answer now."""
         session = self._session
         if self._services.shares.sessions.get(session.group_id, session.member_id) is not session:
             return True  # the member has a new session; this request's client may be gone
@@ -390,7 +390,7 @@ async def _acknowledge(
     *,
     is_renewal: bool,
 ) -> dict[TopicIdPartition, AcknowledgementRefusal]:
-    """Apply all acknowledgements, then wait until they are durable. What runs before the wait runs in request order.
+    """Apply all acknowledgements, then wait until they are durable. All steps before the wait run in request order.
 
     A partition without acknowledgements has a result only if another partition has acknowledgements.
     """

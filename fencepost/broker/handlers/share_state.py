@@ -1,5 +1,5 @@
 """InitializeShareGroupState, ReadShareGroupState, WriteShareGroupState, DeleteShareGroupState and
-ReadShareGroupStateSummary: what other nodes keep with the share coordinator here.
+ReadShareGroupStateSummary: states that other nodes store with the share coordinator here.
 
 Source: KIP-932; Kafka's ShareCoordinatorService and ShareCoordinatorShard.
 """
@@ -123,7 +123,7 @@ async def _decided(
         return result_of(asked.partition, reply)
 
     asked = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]
-    # All at once: what is appended together is flushed together.
+    # Concurrently: records that are appended together share one flush.
     results = iter(await asyncio.gather(*(one(*each) for each in asked)))
     return of_api.response(
         results=[
@@ -233,7 +233,7 @@ async def handle_write_share_group_state(
 
 
 def _is_storable(batch: StateBatch) -> bool:
-    """Whether offsets and state are possible: what is stored must be readable."""
+    """Whether offsets and state are possible: a stored state must be readable."""
     return (
         batch.first_offset <= batch.last_offset
         and batch.delivery_state in STORED_DELIVERY_STATES

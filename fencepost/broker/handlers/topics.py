@@ -140,8 +140,8 @@ async def handle_create_topics(context: RequestContext, request: CreateTopicsReq
     """Create topics one by one; each is usable when the reply is sent. `validate_only` checks and changes nothing.
 
     Refuses, per topic: INVALID_REQUEST (named twice; numbers beside an assignment), INVALID_REPLICATION_FACTOR,
-    INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and what
-    `Topics.check_create` refuses. As a whole: POLICY_VIOLATION (more than 10,000 topics, partitions and settings).
+    INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, THROTTLING_QUOTA_EXCEEDED (6 and later), and the
+    refusals of `Topics.check_create`. As a whole: POLICY_VIOLATION (more than 10,000 topics, partitions and settings).
     """
     await context.services.topics.catch_up()
     counts = Counter(topic.name for topic in request.topics)
@@ -314,8 +314,8 @@ async def handle_create_partitions(
 ) -> CreatePartitionsResponse:
     """Increase the number of partitions of topics. `validate_only` checks and changes nothing.
 
-    Refuses, per topic: INVALID_REQUEST (named twice), INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and what
-    `Topics.check_add_partitions` refuses.
+    Refuses, per topic: INVALID_REQUEST (named twice), INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, and the
+    refusals of `Topics.check_add_partitions`.
     """
     await context.services.topics.catch_up()
     counts = Counter(topic.name for topic in request.topics)

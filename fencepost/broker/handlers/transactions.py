@@ -226,9 +226,9 @@ async def handle_add_partitions_to_txn(
 
 
 class _PreparedPartitions(NamedTuple):
-    """What follows from the constant fields of an AddPartitionsToTxn of a client.
+    """Values derived from the constant fields of an AddPartitionsToTxn of a client.
 
-    partition_count: those of a request of a broker included.
+    partition_count: partitions of a broker's request included.
     """
 
     partition_count: int

@@ -1,4 +1,4 @@
-"""What one request of a member may acquire: whole batches, and fewer of records that were released often. Pure."""
+"""The records that one request of a member may acquire: whole batches, fewer if they were released often. Pure."""
 
 from __future__ import annotations
 

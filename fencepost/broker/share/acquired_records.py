@@ -36,9 +36,9 @@ _TERMINAL = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
 class RecordSpan(NamedTuple):
     """Neighbouring records in one state; both offsets inclusive.
 
-    delivery_count:  how often they were acquired; 0 also for offsets without a record.
-    batch_first_offset, batch_last_offset: of the records that were acquired together with these for the first time.
-    member_id, lock_deadline_ms: the member that holds them, and until when, while they are acquired.
+    delivery_count:  number of acquisitions; 0 also for offsets without a record.
+    batch_first_offset, batch_last_offset: range of the records that were first acquired together with these.
+    member_id, lock_deadline_ms: the member that has acquired them, and the end of its acquisition lock.
     is_unknown:      whether their state was lost: they may have been acquired before.
     """
 

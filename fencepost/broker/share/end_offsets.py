@@ -1,4 +1,4 @@
-"""High watermarks of partitions, wherever they are led: what a share group has not read yet is counted from there.
+"""High watermarks of partitions, led here or elsewhere: the lag of a share group is counted from them.
 
 Source: Kafka's NetworkPartitionMetadataClient.
 """

@@ -145,7 +145,7 @@ class SharePartition:
 
         fetch_offset:  the offset of the read; offsets missing between it and the last batch are not in the log.
         aborted:       batches of aborted transactions, in order; they are archived.
-        maximum_count: at most this number of records; in BATCH_OPTIMIZED the last batch comes whole.
+        maximum_count: bound of the number of records; in BATCH_OPTIMIZED the last batch comes whole.
         batch_size:    newly acquired records are divided, at batch boundaries, into ranges of this size.
         """
         if not batches or maximum_count <= 0 or batches[-1].last_offset < self.start_offset:

@@ -35,7 +35,7 @@ class SharePersister:
         self._clock = clock
 
     async def close(self) -> None:
-        """Give up what is not stored yet."""
+        """Drop writes that are not stored yet."""
 
     async def initialize(
         self, group_id: str, start_offsets: Mapping[TopicIdPartition, int], *, state_epoch: int
@@ -49,7 +49,7 @@ class SharePersister:
         except StorageError as error:
             log.error("share_state_unavailable", reason=str(error))  # noqa: TRY400  # the reason says it all
             return dict.fromkeys(start_offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        # All at once: what is appended together is flushed together.
+        # Concurrently: records that are appended together share one flush.
         errors = await asyncio.gather(
             *(
                 self._initialize(SharePartitionKey(group_id, *at), start_offset, state_epoch)

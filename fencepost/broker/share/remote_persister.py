@@ -81,11 +81,11 @@ class _Write:
 
 
 class RemoteSharePersister(SharePersister):
-    """Asks the coordinator of each share partition, and asks again while there is none: for LONGEST_WAIT_S at most.
+    """Asks the coordinator of each share partition; without one, retries for LONGEST_WAIT_S at most.
 
     Writes to a share partition are stored in their order, one after the other. `write` accepts those that have to wait,
-    and `durable` says what became of them. If one cannot be stored, those behind it are not either, and `on_lost` is
-    called: the state in memory is ahead of what is stored.
+    and `durable` returns their outcome. If one cannot be stored, those behind it are not either, and `on_lost` is
+    called: the state in memory is ahead of the stored state.
     """
 
     def __init__(self, coordinator: ShareCoordinator, topics: Topics, peers: Peers, clock: Clock) -> None:
@@ -123,9 +123,9 @@ class RemoteSharePersister(SharePersister):
         *,
         longest_s: float | None = None,
     ) -> Answer | ErrorCode:
-        """Ask the coordinator of a share partition, wherever it is by then, until it answers.
+        """Ask the present coordinator of a share partition, and retry until it answers.
 
-        here, elsewhere: what to call, or to send. answer_of: makes the answer of a result without an error.
+        here, elsewhere: the call, or the request. answer_of: makes the answer of a result without an error.
         longest_s: LONGEST_WAIT_S, unless given.
         """
         loop = asyncio.get_running_loop()
@@ -175,8 +175,8 @@ class RemoteSharePersister(SharePersister):
         )
 
     async def read(self, key: SharePartitionKey, *, leader_epoch: int) -> ShareState | ErrorCode:
-        """As `SharePersister.read`, after what was written here before. Refuses NOT_LEADER_OR_FOLLOWER in place of
-        COORDINATOR_NOT_AVAILABLE: to a fetch, clients of Kafka know no such answer, and fetch again after this one."""
+        """As `SharePersister.read`, after all earlier writes of this node. Refuses NOT_LEADER_OR_FOLLOWER in place of
+        COORDINATOR_NOT_AVAILABLE: Kafka's clients do not expect that of a fetch, but retry after this one."""
         deadline_s = asyncio.get_running_loop().time() + LONGEST_READ_S
         while key in self._writes:
             remaining_s = deadline_s - asyncio.get_running_loop().time()
@@ -324,7 +324,7 @@ NO_LEADER_EPOCH: Final = -1
 def _state(
     result: Any, *, leader_epoch: int, state_batches: Sequence[StateBatch], delivery_complete_count: int = -1
 ) -> ShareState:
-    """A state as another node has sent it: without what only its coordinator uses."""
+    """A state as another node has sent it: without the fields that only its coordinator uses."""
     return ShareState(
         snapshot_epoch=0,
         state_epoch=result.state_epoch,

@@ -86,8 +86,8 @@ def _share_offset(state: ShareState | ErrorCode | None, end: int | ErrorCode | N
 class ShareService:
     """The share groups of this broker.
 
-    coordinator: of the states of share partitions that are kept here. persister: keeps states here and elsewhere.
-    share_partitions: those that are led here. sessions: of members with this node.
+    coordinator: stores states of share partitions on this node. persister: stores states here and on other nodes.
+    share_partitions: those that this node leads. sessions: sessions of members with this node.
     peers: the channel to the other nodes; None for a node that is alone.
     """
 

@@ -28,7 +28,7 @@ class ShareSession:
     """One session.
 
     connection: the connection that opened it; the session ends with it.
-    partitions: in the order of their last answer, oldest first; the value is true if the next response must list the
+    partitions: keys by the time of their last answer, oldest first; a value is true if the next response must list the
                 partition even without records, because it is new or had an error before.
     """
 

@@ -60,9 +60,9 @@ class SharePartitionKey(NamedTuple):
 class ShareState:
     """Stored state of one share partition.
 
-    start_offset:     UNKNOWN_OFFSET until the group has acknowledged something in it.
-    state_epoch:      of the last initialization or change of offsets; older ones are fenced.
-    update_count:     since the last snapshot, which is at `snapshot_log_offset` in the log of the coordinator.
+    start_offset:     UNKNOWN_OFFSET until the group has acknowledged a record in it.
+    state_epoch:      epoch of the last initialization or change of offsets; older ones are fenced.
+    update_count:     updates since the last snapshot, which is at `snapshot_log_offset` in the log of the coordinator.
     """
 
     snapshot_epoch: int
@@ -120,7 +120,7 @@ def replace_range(batch: StateBatch, first_offset: int, last_offset: int) -> Sta
 class ShareStateShard:
     """One shard. Implements `broker.coordination.runtime.Shard`.
 
-    updates_per_snapshot: at most this number of updates of a share partition follow its snapshot.
+    updates_per_snapshot: bound of the updates of a share partition between two snapshots.
     """
 
     def __init__(self, updates_per_snapshot: int) -> None:
@@ -209,7 +209,7 @@ class ShareStateShard:
     def delete_topic(self, topic_id: bytes, keys: list[SharePartitionKey] | None) -> Decision[list[SharePartitionKey]]:
         """Delete the states of a topic, a bounded number at a time; reply with the remaining keys.
 
-        keys: what the last call returned; None for the first.
+        keys: the result of the last call; None for the first.
         """
         if keys is None:
             keys = [key for key in self._states if key.topic_id == topic_id]
@@ -231,8 +231,8 @@ class ShareStateShard:
         """Write snapshots of share partitions that keep the log from being pruned, a bounded number at a time; reply
         with the remaining keys.
 
-        end_offset: of the log; a snapshot too far behind it is written again even without updates.
-        keys:       what the last call returned; None for the first.
+        end_offset: log end offset; a snapshot too far behind it is written again even without updates.
+        keys:       the result of the last call; None for the first.
         """
         if keys is None:
             keys = list(self._states)

@@ -1,7 +1,7 @@
 """Share partitions that members read from this broker: loads them on demand, writes their transitions before they are
 applied, and runs the timers of their locks.
 
-Source: KIP-932; Kafka's SharePartitionManager, SharePartition (what of it is not pure) and DelayedShareFetch.
+Source: KIP-932; Kafka's SharePartitionManager, SharePartition (the part that is not pure) and DelayedShareFetch.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class ServedSharePartition:
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> AcknowledgementRefusal:
         """Apply a member's acknowledgements, all of them or none; not durable yet. Return ACCEPTED or the refusal.
 
-        Refuses: INVALID_RECORD_STATE, INVALID_REQUEST, and what `SharePersister.write` refuses.
+        Refuses: INVALID_RECORD_STATE, INVALID_REQUEST, and the refusals of `SharePersister.write`.
         """
         decided = self._partition.acknowledge(
             member_id, acknowledgements, limits=self._limits(self.key.group_id), now_ms=self._clock.now_ms()
@@ -330,7 +330,7 @@ class ServedSharePartitions:
         return self._partitions.get(key)
 
     async def get(self, key: SharePartitionKey, partition_log: PartitionLog) -> ServedSharePartition | ErrorCode:
-        """Return a share partition, loaded if need be. Refuses: what `SharePersister.read` refuses."""
+        """Return a share partition, loaded if need be. Refuses as `SharePersister.read`."""
         share_partition = self._partitions.get(key)
         if share_partition is not None:
             return share_partition

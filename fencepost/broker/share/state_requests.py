@@ -1,5 +1,5 @@
-"""Requests to the share coordinators of other nodes. What is asked of one node about one group in the same turn of the
-event loop goes into one request.
+"""Requests to the share coordinators of other nodes. All questions to one node about one group in the same turn of the
+event loop go into one request.
 
 Source: KIP-932; Kafka's PersisterStateManager.
 """

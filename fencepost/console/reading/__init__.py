@@ -1,1 +1,1 @@
-"""What the pages show, gathered from a cluster: one module per page or two. Nothing here knows of HTML."""
+"""Data of the pages, read from a cluster: one module per page or two. Nothing here knows of HTML."""

@@ -205,7 +205,7 @@ async def read_users(cluster: Cluster) -> list[ScramUser]:
 
 
 async def set_password(cluster: Cluster, user: str, password: str, mechanisms: Sequence[int]) -> None:
-    """Raises ClusterError. The password itself is not sent: only what SCRAM makes of it."""
+    """Raises ClusterError. The password itself is not sent: only the SCRAM credential made from it."""
     for mechanism in mechanisms:  # a request may alter a user once only
         salt = os.urandom(SALT_BYTES)
         salted = salted_password(MECHANISMS[mechanism], password, salt, ITERATIONS)

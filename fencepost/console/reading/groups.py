@@ -61,7 +61,7 @@ class Member:
 
 @dataclass
 class GroupLag:
-    """A committed offset and what it means. who: the client id of the member that has the partition. first_ms: the time
+    """A committed offset and its lag. who: the client id of the member that has the partition. first_ms: the time
     of the first record that it can read; None if it was not counted. age_ms: how long that has been there; None if it
     has read all, or it was not asked.
     """
@@ -155,7 +155,7 @@ async def _fetch_offsets(cluster: Cluster, node_id: int, ids: list[str]) -> dict
 
 
 def lag_in(partition: PartitionState | None, committed: int, counted: ReadableRecords | None = None) -> Lag:
-    """The lag of a committed offset in a partition, with what is counted of it; unknown if that does not answer."""
+    """The lag of a committed offset, with its counted records; unknown if the partition does not answer."""
     if partition is None:
         return Lag.of_nothing("there is no such partition")
     if partition.offsets is None:

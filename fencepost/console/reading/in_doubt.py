@@ -1,4 +1,4 @@
-"""What is in doubt: open transactions, the check-back's journal and audit, and what each transaction holds."""
+"""Transactions in doubt: open ones, the check-back's journal and audit, and the offsets that each holds back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, read_records
 
 MOST_PLACES = 500
-"""Partitions that are looked at for what is held, those of the oldest transactions first."""
+"""Bound of the partitions whose held-back offsets are counted, those of the oldest transactions first."""
 MOST_LINES = 200
 BEFORE_START_MS = 60_000
 """How much earlier than its transaction an audit record may seem, as clocks differ."""
@@ -30,8 +30,10 @@ BEFORE_START_MS = 60_000
 
 @dataclass
 class InDoubt:
-    """held: by transactional id, the offsets behind the last stable offset that it alone holds back. missing: what
-    could not be read, as sentences.
+    """All transactions in doubt.
+
+    held:    by transactional id, the offsets behind the last stable offset that it alone holds back.
+    missing: a sentence on each part that could not be read.
     """
 
     doubts: list[Doubt] = field(default_factory=list)
@@ -56,13 +58,13 @@ async def read_in_doubt(cluster: Cluster) -> InDoubt:
 
 
 def left_out_sentences(journal: Journal) -> list[str]:
-    """What of the state is of another form, if anything is. It is about no transaction."""
+    """A sentence on entries of the state in another form, if there are any. They are about no transaction."""
     words = left_out_words(journal)
     return [] if words is None else [f"{words}."]
 
 
 async def read_check_back_journal(cluster: Cluster, found: InDoubt) -> Journal:
-    """Read the check-back's state. Adds to `found` whether there is one, and what is missing."""
+    """Read the check-back's state. Adds to `found` whether there is one, and which data are missing."""
     try:
         read = await _read_all(cluster, STATE_TOPIC)
     except RefusedError as error:
@@ -84,7 +86,7 @@ async def read_check_back_journal(cluster: Cluster, found: InDoubt) -> Journal:
 
 @dataclass
 class History:
-    """What the audit says of an id, oldest first. missing: why there is nothing, or not all."""
+    """The audit's records of an id, oldest first. missing: why there are none, or not all."""
 
     lines: list[HistoryLine] = field(default_factory=list)
     missing: str = ""

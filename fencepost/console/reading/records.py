@@ -76,7 +76,7 @@ async def fetch(
 
 @dataclass
 class Range:
-    """Batches of a partition from one offset on. is_whole: up to the end of what was asked for."""
+    """Batches of a partition from one offset on. is_whole: whether they reach the end of the requested range."""
 
     batches: list[Batch] = field(default_factory=list)
     next_offset: int = 0
@@ -121,12 +121,12 @@ async def open_since(cluster: Cluster, partition: PartitionState) -> dict[int, i
 
 
 async def read_outcomes(cluster: Cluster, partition: PartitionState, shown: Range, from_offset: int) -> Outcomes:
-    """What is needed to say how each record of a range stands. Raises ClusterError."""
+    """Read the data that decide the outcome of each record of a range. Raises ClusterError."""
     stable = partition.last_stable_offset or 0
     aborted: list[Aborted] = []
     position, last_shown = from_offset, shown.next_offset
     while position < min(stable, last_shown):
-        # Asked like a consumer: the list belongs to what the same answer holds.
+        # As a consumer's fetch: the list belongs to the batches of the same answer.
         fetched = await fetch(cluster, partition, position, COMMITTED)
         aborted.extend(fetched.aborted)
         if not fetched.batches:

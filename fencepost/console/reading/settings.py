@@ -1,4 +1,4 @@
-"""Settings of topics, brokers, groups and loggers: what they are, where they come from, and changes of them."""
+"""Settings of topics, brokers, groups and loggers: their values, their sources, and changes of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SET, DELETE = 0, 1
 
 
 class ResourceKind(IntEnum):
-    """What has settings, with Kafka's number."""
+    """A kind of resource with settings, with Kafka's number."""
 
     TOPIC = 2
     BROKER = 4

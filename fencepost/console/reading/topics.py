@@ -1,4 +1,4 @@
-"""Topics and partitions: offsets, sizes, what is offline."""
+"""Topics and partitions: offsets, sizes, offline partitions."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ async def fill_offsets(cluster: Cluster, partitions: Sequence[PartitionState]) -
 
 async def _fill(cluster: Cluster, leader: int, partitions: Sequence[PartitionState]) -> None:
     places = [(partition.topic, partition.index) for partition in partitions]
-    # In this order, one after another: of what moves meanwhile the later answer has more, never less.
+    # In this order, one after another: offsets only rise, so start <= stable <= end holds.
     asked = ((EARLIEST, UNCOMMITTED), (LATEST, COMMITTED), (LATEST, UNCOMMITTED))
     answers = []
     try:

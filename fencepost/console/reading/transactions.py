@@ -110,7 +110,7 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Coord
 
 
 async def coordinator_view_of(cluster: Cluster, producer_id: int) -> tuple[CoordinatorView | None, str | None]:
-    """What the coordinator of a producer id says, None if none knows it; and why some could not be asked."""
+    """The view by the coordinator of a producer id, None if none knows it; and why some could not be asked."""
     found = await list_transactions(cluster, producer_ids=[producer_id])
     views = await describe_transactions(cluster, found.listed)
     chosen = sorted(views.values(), key=lambda view: view.state not in OPEN_STATES)

@@ -1,6 +1,6 @@
-"""Partitions of a topic that nobody serves: what a list of transactions or groups lacks without saying so.
+"""Partitions of a topic that no broker serves: their transactions or groups are missing from lists without a notice.
 
-Brokers leave out what a partition of `__transaction_state` or `__consumer_offsets` holds while it is offline.
+Brokers leave out the entries of a partition of `__transaction_state` or `__consumer_offsets` while it is offline.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def unserved(cluster: Cluster, topic: str) -> str | None:
 
 
 async def _ask_coordinators(cluster: Cluster, topic: str, states: Sequence[PartitionState]) -> None:
-    """Ask about an id of each partition: a coordinator may be unable to load what can be read otherwise."""
+    """Ask about an id of each partition: a coordinator may be unable to load a partition that can be read otherwise."""
     names = name_of_each(len(states))
     by_leader: dict[int, list[PartitionState]] = defaultdict(list)
     for state in states:

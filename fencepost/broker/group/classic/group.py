@@ -110,7 +110,7 @@ class ClassicMember(NamedTuple):
     """Immutable member; `ClassicGroup.change` replaces it with another object.
 
     protocols:   name and metadata of each protocol of the member, the preferred one first; opaque to the broker.
-    assignment:  from the leader of the last stable generation.
+    assignment:  assignment by the leader of the last stable generation.
     join_token:  token of its parked JoinGroup, or None. `ClassicGroup` counts the members that have one.
     sync_token:  token of its parked SyncGroup, or None.
     is_new:      joined, but no generation has begun since; its first session is long.
@@ -151,8 +151,8 @@ class ClassicGroup:
 
     Records change the stored state (`generation_id`, `protocol_type`, `protocol_name`, `leader_id`, members with their
     assignments) when a generation becomes stable or empty. All other state, and the members between two such moments,
-    is in memory only: after a crash the group is back in its last stable generation, and members of a later one join
-    again.
+    is in memory only: after a crash the group is in its last stable generation again, and members of a later one
+    rejoin.
     Decisions change a copy. `become` takes it over when the records are in the log.
     """
 

@@ -53,7 +53,7 @@ class JoinContext:
     """Context of a JoinGroup request beside its body.
 
     member_id_suffix:         a random UUID that makes a new member id unique.
-    token:                    under which the request is parked while it waits for the other members.
+    token:                    name of the parked request while it waits for the other members.
     requires_known_member_id: JoinGroup 4 and later: a new dynamic member first gets its id (KIP-394).
     can_skip_assignment:      JoinGroup 9 and later: a static leader that returns need not assign again (KIP-814).
     """

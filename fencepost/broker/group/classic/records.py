@@ -43,7 +43,7 @@ def group_record(
 ) -> CoordinatorRecord:
     """Return the record of a group with these members; without any the group is empty.
 
-    timestamp_ms: since when the group has been stable or empty; None when unknown.
+    timestamp_ms: start of the stable or empty state of the group; None when unknown.
     """
     protocol_name = group.protocol_name if members else None
     value = GroupMetadataValue(

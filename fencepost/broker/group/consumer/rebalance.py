@@ -61,7 +61,7 @@ class ConsumerRebalance:
     ) -> ConsumerMember:
         """Write the member's description, update the group's epoch and target, and reconcile the member.
 
-        member:    as it is, or, for a new one, with nothing but its id. described: as it describes itself now.
+        member:    present state; a new member has only its id. described: the member's own description in this request.
         may_describe: whether the member's client may see a topic; for the matches of regular expressions.
         """
         has_subscription_changed = (

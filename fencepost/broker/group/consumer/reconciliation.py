@@ -1,7 +1,7 @@
-"""Reconciliation of one member with the target assignment: it first revokes, then gets what others have revoked. Pure.
+"""Reconciliation of one member with the target assignment: first it revokes, then it gets revoked partitions. Pure.
 
-A member stays in its epoch until it has revoked all that it must. Only then it enters the target's epoch, with the free
-partitions of its target; the others follow as they become free. No partition ever has two owners.
+A member stays in its epoch until it has revoked all partitions outside its target. Only then it enters the target's
+epoch, with the free partitions of its target; the others follow as they become free. No partition ever has two owners.
 Source: KIP-848; Kafka's CurrentAssignmentBuilder.
 """
 
@@ -66,7 +66,7 @@ def reconcile(
     """Return the member after its heartbeat; the same object if it does not change.
 
     subscribed_topic_ids:     existing topics of its subscription; it keeps and gets no others.
-    has_subscription_changed: by this heartbeat; it then revokes other topics even before a new target.
+    has_subscription_changed: whether this heartbeat changed it; other topics are then revoked even before a new target.
     owner:                    returns the owner of a partition, by topic id and partition; None for a free one.
     reported:                 partitions that the member reports as owned; None for no report.
     """

@@ -144,7 +144,7 @@ def check_partitions(topics: Iterable[Any]) -> None:
 
 
 def _apply(group: ConsumerGroup, key: ConsumerGroupKey, value: Any | None, now_ms: int) -> None:
-    """Apply what is particular to groups of the consumer protocol, see `StoredGroups`.
+    """Apply a record that only groups of the consumer protocol have, see `StoredGroups`.
 
     Raises UnknownMemberStateError and leaves the group unchanged.
     """

@@ -250,7 +250,7 @@ class OffsetDecisions:
                 continue
             group_id, topic_partition = partitions.pop()
             topic_ids = self._store.topic_ids(group_id, topic_partition)
-            # The tombstone would remove what is pending for the topic that has the name now, too.
+            # The tombstone would also remove pending offsets of the topic that has the name now.
             if topic_ids and all(is_deleted(topic_partition.topic, topic_id) for topic_id in topic_ids):
                 record = offset_tombstone(group_id, topic_partition)
                 records.append(record)

@@ -30,7 +30,7 @@ LONGEST_REMEMBERED_KEY_BYTES = 600  # group id plus topic name in the key cache:
 class OffsetAndMetadata(NamedTuple):
     """A committed offset.
 
-    leader_epoch:        of the last consumed record, -1 when unknown.
+    leader_epoch:        epoch of the last consumed record, -1 when unknown.
     expire_timestamp_ms: -1 unless the client requested a retention (OffsetCommit 2 to 4).
     topic_id:            zero when the committing client or the record has none.
     record_offset:       offset of the commit in the log of `__consumer_offsets`; of two commits the greater wins.

@@ -104,7 +104,7 @@ def _check(key: ShareGroupKey, value: Any) -> None:
 
 
 def _apply(group: ShareGroup, key: ShareGroupKey, value: Any | None, now_ms: int) -> None:
-    """Apply what is particular to share groups, see `StoredGroups`."""
+    """Apply a record that only share groups have, see `StoredGroups`."""
     match key:
         case ShareGroupMetadataKey():
             if value is not None:

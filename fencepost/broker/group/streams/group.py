@@ -45,7 +45,7 @@ class StreamsMember:
     """One member.
 
     previous_member_epoch: the epoch before; a member whose last reply was lost still sends it.
-    topology_epoch:        of the topology that it sent.
+    topology_epoch:        epoch of the topology that it sent.
     process_id:            members of one process share its disk, which holds a task only once.
     assigned:              tasks that it may run.
     pending_revocation:    tasks that it has to revoke, and may still commit offsets for.
@@ -94,7 +94,7 @@ class GroupMemory:
 class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
     """One group.
 
-    topology:                  as the first member sent it; None before.
+    topology:                  the first member's topology; None before.
     validated_topology_epoch:  epoch of the topology whose topics were all valid; -1 for none.
     assignment_configs:        settings of the last target.
     shutdown_member_id:        the member that requested the shutdown of the application; in memory only.

@@ -123,7 +123,7 @@ def _check(key: StreamsGroupKey, value: Any) -> None:
 
 
 def _apply(group: StreamsGroup, key: StreamsGroupKey, value: Any | None, now_ms: int) -> None:
-    """Apply what is particular to streams groups, see `StoredGroups`."""
+    """Apply a record that only streams groups have, see `StoredGroups`."""
     match key:
         case StreamsGroupMetadataKey():
             if value is not None:

@@ -102,8 +102,8 @@ class ConfiguredSubtopology:
 class ConfiguredTopology:
     """Topology resolved with the existing topics. problem: None when it can run.
 
-    metadata_hash: of the required topics that exist.
-    subtopologies: in the order of their ids; none when sources are missing or partition counts are wrong.
+    metadata_hash: hash of the required topics that exist.
+    subtopologies: sorted by id; none when sources are missing or partition counts are wrong.
     to_create:     internal topics that do not exist yet.
     """
 

@@ -1,4 +1,4 @@
-"""In doubt: transactions that wait for a decision, what the check-back does about each, and how a person decides."""
+"""In doubt: transactions that wait for a decision, the state of the check-back of each, and decisions by a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time-travel of a partition: what did a read_committed reader see at a time, and what would it have seen?"""
+"""Time-travel of a partition: the records that a read_committed reader saw at a time, and those it could have seen."""
 
 from __future__ import annotations
 
