@@ -27,16 +27,21 @@ FIGURES_S: Final = 60.0
 
 
 async def run(
-    bootstrap: str, options: Mapping[str, Any], settings: Sequence[ResolverSettings], *, as_json: bool
+    bootstrap: str,
+    options: Mapping[str, Any],
+    coordinators: Mapping[str, Any],
+    settings: Sequence[ResolverSettings],
+    *,
+    as_json: bool,
 ) -> None:
     """Check back until SIGTERM or SIGINT.
 
-    options: settings of kafka-python's clients. Raises ValueError for a resolver that cannot be made; any other
-    exception is unexpected, and the supervisor of the process restarts it.
+    options: settings of kafka-python's clients; coordinators: those of the Coordinator, beside the servers. Raises
+    ValueError for a resolver that cannot be made; any other exception is unexpected, and the supervisor of the process
+    restarts it.
     """
     lines = Lines(as_json=as_json)
     globs = [glob for one in settings for glob in one.ids]
-    coordinators = {name: value for name, value in options.items() if name != "bootstrap_servers"}
     records = KafkaRecords(options, max(one.timeout_ms for one in settings) / 1000)
     resolvers = {one.name: resolver_for(one, records) for one in settings}
     transactions = KafkaTransactions(bootstrap, globs, **coordinators)

@@ -69,6 +69,13 @@ def client_options(bootstrap: str) -> dict[str, Any]:
     }
 
 
+def coordinator_options(bootstrap: str) -> dict[str, Any]:
+    """Arguments of a fencepost.two_phase.Coordinator beside the servers: it escapes a user's name by itself."""
+    options = client_options(bootstrap)
+    del options["bootstrap_servers"]
+    return {**options, "sasl_plain_username": current_security().username}
+
+
 @contextmanager
 def admin_client(bootstrap: str) -> Iterator[Any]:
     """A connected KafkaAdminClient. Raises ClickException: no broker answers, or the broker refused."""

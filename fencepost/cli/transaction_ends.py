@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from fencepost.cli.connection import admin_client, client_options, kafka_errors, no_such
+from fencepost.cli.connection import admin_client, coordinator_options, kafka_errors, no_such
 from fencepost.cli.output import Done
 from fencepost.cli.transaction_doubts import record_decision
 
@@ -36,29 +37,31 @@ def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int]
 
     Raises ClickException: there is no such transaction, another pair has taken its place, or a later session keeps it.
     """
-    with kafka_errors(bootstrap):
-        from fencepost.two_phase import Coordinator, Refused
-
-        options = client_options(bootstrap)
-        del options["bootstrap_servers"]
-        with Coordinator(bootstrap, **options) as coordinator:
-            try:
-                return _end(bootstrap, coordinator, transactional_id, pair, commit=commit)
-            except TimeoutError as error:
-                raise click.ClickException(f"{error}; repeat the command: it does the same once") from None
-            except Refused as error:
-                raise click.ClickException(str(error)) from None
+    with _coordinator(bootstrap) as coordinator:
+        return _end(bootstrap, coordinator, transactional_id, pair, commit=commit)
 
 
 def abort_if_open(bootstrap: str, transactional_id: str, pair: tuple[int, int]) -> None:
     """Abort the open transaction of a pair: a new session does not, if the id is guarded. One that is kept stays."""
-    with kafka_errors(bootstrap):
-        from fencepost.two_phase import Coordinator, HeuristicOutcome, Superseded, Token
+    from fencepost.two_phase import HeuristicOutcome, Superseded, Token
 
-        options = client_options(bootstrap)
-        del options["bootstrap_servers"]
-        with Coordinator(bootstrap, **options) as coordinator, suppress(HeuristicOutcome, Superseded, TimeoutError):
-            coordinator.complete(Token(*pair, transactional_id), commit=False, timeout_s=TIMEOUT_S)
+    with _coordinator(bootstrap) as coordinator, suppress(HeuristicOutcome, Superseded, TimeoutError):
+        coordinator.complete(Token(*pair, transactional_id), commit=False, timeout_s=TIMEOUT_S)
+
+
+@contextmanager
+def _coordinator(bootstrap: str) -> Iterator[Coordinator]:
+    """Raises ClickException: no broker answers, or the brokers refuse."""
+    with kafka_errors(bootstrap):
+        from fencepost.two_phase import Coordinator, TwoPhaseError
+
+        try:
+            with Coordinator(bootstrap, **coordinator_options(bootstrap)) as coordinator:
+                yield coordinator
+        except TimeoutError as error:
+            raise click.ClickException(f"{error}; repeat the command: it does the same once") from None
+        except TwoPhaseError as error:
+            raise click.ClickException(str(error)) from None
 
 
 def _end(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 import ssl
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from fencepost.client.errors import ClusterError, NoAnswerError, UnreachableError, system_reason
+from fencepost.client.errors import NoAnswerError, UnreachableError, system_reason, tls_failure
 from fencepost.client.plans import PAUSE_S, Address, Pause, Plan, Routes
 from fencepost.client.session import ClientOptions, Sent, Session
 from fencepost.protocol.framing import LENGTH_BYTES
@@ -22,18 +23,21 @@ class BlockingConnection:
     """One connection to one broker, logged in. Raises ClusterError if there is none. Not for several threads at once,
     but for `close`, which ends a request that waits."""
 
-    def __init__(self, address: Address, options: ClientOptions) -> None:
+    def __init__(self, address: Address, options: ClientOptions, give_up_at_s: float = math.inf) -> None:
         self._session = Session(str(address), options.client_id)
         self._answer_timeout_s = options.answer_timeout_s
-        self._socket = _connected(address, options)
+        self._socket = _connected(address, options, min(options.connect_timeout_s, _left_s(give_up_at_s)))
         self.is_closed = False
         opening = self._session.open(options.credentials, secrets.token_urlsafe(24))
         try:
             sent = next(opening)
             while True:
-                sent = opening.send(self._exchange(sent))
+                sent = opening.send(self._exchange(sent, give_up_at_s))
         except StopIteration:
             return
+        except NoAnswerError as error:
+            self.close()
+            raise UnreachableError(str(error)) from None  # no request of a caller was sent
         except BaseException:
             self.close()
             raise
@@ -45,31 +49,38 @@ class BlockingConnection:
         with suppress(OSError):
             self._socket.close()
 
-    def send(self, request: Any) -> Any:
+    def send(self, request: Any, give_up_at_s: float = math.inf) -> Any:
         """Send a request and return its reply; None for one that has none. Raises ClusterError.
 
-        After any failure but NotServedError the connection is closed: an answer that comes late must not be taken for
-        that of another request.
+        give_up_at_s: a limit by `time.monotonic`, beside the options' time. After any failure but NotServedError the
+        connection is closed: an answer that comes late must not be taken for that of another request.
         """
         sent = self._session.prepare(request)
         try:
-            frame = self._exchange(sent)
+            frame = self._exchange(sent, give_up_at_s)
             return self._session.answer(sent, frame) if sent.has_answer else None
         except BaseException:
             self.close()
             raise
 
-    def _exchange(self, sent: Sent) -> bytes:
-        give_up_at_s = time.monotonic() + self._answer_timeout_s
+    def _exchange(self, sent: Sent, give_up_at_s: float) -> bytes:
+        limit_s = min(self._answer_timeout_s, _left_s(give_up_at_s))
+        give_up_at_s = time.monotonic() + limit_s
         try:
-            self._socket.settimeout(self._answer_timeout_s)
-            self._socket.sendall(sent.frame)
+            self._socket.settimeout(limit_s)
+            try:
+                self._socket.sendall(sent.frame)
+            except ConnectionError:
+                if not sent.has_answer:
+                    raise  # else read on: the broker may have sent the reason, such as an alert of TLS
             if not sent.has_answer:
                 return b""
             length = self._session.frame_bytes(self._receive(LENGTH_BYTES, give_up_at_s))
             return self._receive(length, give_up_at_s)
         except TimeoutError:
-            raise NoAnswerError(f"{self._session.where} gave no answer in {self._answer_timeout_s:g} s") from None
+            raise NoAnswerError(f"{self._session.where} gave no answer in {limit_s:.3g} s") from None
+        except ssl.SSLError as error:
+            raise tls_failure(self._session.where, error) from None
         except OSError:
             raise UnreachableError(f"{self._session.where} closed the connection") from None
 
@@ -87,9 +98,14 @@ class BlockingConnection:
         return bytes(received)
 
 
-def _connected(address: Address, options: ClientOptions) -> socket.socket:
+def _left_s(give_up_at_s: float) -> float:
+    """The time until then; a millisecond if it is over, since 0 would not wait at all."""
+    return max(0.001, give_up_at_s - time.monotonic())
+
+
+def _connected(address: Address, options: ClientOptions, timeout_s: float) -> socket.socket:
     try:
-        connected = socket.create_connection(address, timeout=options.connect_timeout_s)
+        connected = socket.create_connection(address, timeout=timeout_s)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return (
@@ -99,9 +115,9 @@ def _connected(address: Address, options: ClientOptions) -> socket.socket:
             connected.close()
             raise
     except TimeoutError:
-        raise NoAnswerError(f"no connection to {address} within {options.connect_timeout_s:g} s") from None
+        raise UnreachableError(f"no connection to {address} within {timeout_s:.3g} s") from None
     except ssl.SSLError as error:
-        raise UnreachableError(f"TLS with {address} failed: {error.reason or error}") from None
+        raise tls_failure(str(address), error) from None
     except OSError as error:
         raise UnreachableError(f"no broker answers at {address}: {system_reason(error)}") from None
 
@@ -109,12 +125,13 @@ def _connected(address: Address, options: ClientOptions) -> socket.socket:
 class BlockingCluster:
     """Connections to the brokers of one cluster, made when they are first needed. Not for several threads at once.
 
-    bootstrap: addresses to begin with; each is tried.
+    bootstrap: addresses to begin with; each is tried. give_up_at_s: a limit of all requests, by `time.monotonic`.
     """
 
     def __init__(self, bootstrap: Sequence[Address], options: ClientOptions) -> None:
         self.routes = Routes()
-        self._bootstrap = bootstrap
+        self.give_up_at_s = math.inf
+        self._bootstrap = list(bootstrap)
         self._options = options
         self._connections: dict[Address, BlockingConnection] = {}
 
@@ -129,16 +146,24 @@ class BlockingCluster:
 
         Connects anew, once, if an older connection has broken: the request may be sent twice.
         """
-        places = self._bootstrap if address is None else (address,)
-        failure: ClusterError = UnreachableError("no broker is known")
-        for place in places:
+        failure = UnreachableError("no broker is known")
+        for place in self._places() if address is None else (address,):
             try:
                 return self._send_to(request, place)
-            except NoAnswerError:
-                raise
             except UnreachableError as error:
+                self.routes.forget(place)
+                if place in self._bootstrap:  # the next request goes to the others first
+                    self._bootstrap.remove(place)
+                    self._bootstrap.append(place)
+                if isinstance(error, NoAnswerError):
+                    raise
                 failure = error
         raise failure
+
+    def _places(self) -> list[Address]:
+        """The brokers for a request that any can answer: first those to which a connection is open."""
+        opened = [place for place, connection in self._connections.items() if not connection.is_closed]
+        return opened + [place for place in self._bootstrap if place not in opened]
 
     def run(self, plan: Plan, timeout_s: float) -> Any:
         """Carry a plan out and return its result. Raises ClusterError; RefusedError for one that takes too long."""
@@ -161,17 +186,10 @@ class BlockingCluster:
         connection = self._connections.get(address)
         if connection is not None and not connection.is_closed:
             try:
-                return connection.send(request)
+                return connection.send(request, self.give_up_at_s)
             except NoAnswerError:
                 raise
             except UnreachableError:
                 pass  # the broker was restarted, or closed the connection
-        connection = self._connections[address] = self._opened(address)
-        return connection.send(request)
-
-    def _opened(self, address: Address) -> BlockingConnection:
-        try:
-            return BlockingConnection(address, self._options)
-        except UnreachableError:
-            self.routes.forget(address)
-            raise
+        connection = self._connections[address] = BlockingConnection(address, self._options, self.give_up_at_s)
+        return connection.send(request, self.give_up_at_s)

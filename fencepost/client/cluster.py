@@ -14,8 +14,8 @@ from fencepost.client.view import (
     ClusterView,
     CoordinatorKind,
     Node,
-    coordinator_of,
     coordinator_request,
+    coordinators_of,
     metadata_request,
     view_of,
 )
@@ -101,7 +101,7 @@ class Cluster:
 
     async def coordinator(self, kind: CoordinatorKind, key: str) -> int:
         """Node id of the coordinator of a group or a transactional id. Raises ClusterError."""
-        found = coordinator_of(await (await self._any()).send(coordinator_request(kind, key)))
+        found = coordinators_of(await (await self._any()).send(coordinator_request(kind, key)), [key])[key]
         self._nodes.setdefault(found.node_id, found)
         return found.node_id
 

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from fencepost.client.errors import ClusterError, NoAnswerError, UnreachableError, system_reason
+from fencepost.client.errors import ClusterError, NoAnswerError, UnreachableError, system_reason, tls_failure
 from fencepost.client.session import ClientOptions, Sent, Session
 from fencepost.protocol.framing import LENGTH_BYTES
 from fencepost.protocol.messages.sasl import SaslHandshakeRequest
@@ -47,7 +47,7 @@ class Connection:
         except TimeoutError:
             raise NoAnswerError(f"no connection to {host}:{port} within {options.connect_timeout_s:g} s") from None
         except ssl.SSLError as error:
-            raise UnreachableError(f"TLS with {host}:{port} failed: {error.reason or error}") from None
+            raise tls_failure(f"{host}:{port}", error) from None
         except OSError as error:
             raise UnreachableError(f"no broker answers at {host}:{port}: {system_reason(error)}") from None
         connection = cls(host, port, options, streams)
@@ -90,6 +90,9 @@ class Connection:
         except TimeoutError:
             self.close()
             raise NoAnswerError(f"{self._session.where} gave no answer in {self._answer_timeout_s:g} s") from None
+        except ssl.SSLError as error:
+            self.close()
+            raise tls_failure(self._session.where, error) from None
         except (OSError, asyncio.IncompleteReadError):
             self.close()
             raise self._closed() from None

@@ -28,6 +28,10 @@ class NoAnswerError(UnreachableError):
     """A broker did not answer within its time. The request may have been carried out."""
 
 
+class TlsError(UnreachableError):
+    """TLS failed: a certificate, or a side without TLS. The message has OpenSSL's name of the reason."""
+
+
 class LogInNeededError(ClusterError):
     """The cluster serves nobody who has not logged in. mechanisms: those that it offers, maybe none."""
 
@@ -66,6 +70,12 @@ def check(code: int, message: str | None = None) -> None:
     """Raise RefusedError unless the code is 0."""
     if code:
         raise RefusedError(code, message)
+
+
+def tls_failure(where: str, error: OSError) -> TlsError:
+    """The TlsError for an ssl.SSLError: this module does without `ssl`."""
+    reason, words = (getattr(error, name, None) for name in ("reason", "verify_message"))
+    return TlsError(f"TLS with {where} failed: {reason or error}" + (f" ({words})" if words else ""))
 
 
 def system_reason(error: OSError) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from fencepost.client.errors import LogInRefusedError
@@ -14,19 +14,21 @@ Exchange = Generator[bytes, bytes, None]
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who logs in, and by which mechanism. `secret`: the password, or the token of OAUTHBEARER."""
+    """Who logs in, and by which mechanism. secret: the password, or the token of OAUTHBEARER, or a function that makes
+    one for each connection."""
 
     mechanism: str
     user: str
-    secret: str = field(repr=False)
+    secret: str | Callable[[], str] = field(repr=False)
 
 
 def exchange(credentials: Credentials, nonce: str) -> Exchange:
     """Begin the exchange of the mechanism. nonce: random printable text without commas. Raises LogInRefusedError."""
     if credentials.mechanism not in MECHANISMS:
         raise LogInRefusedError(f"this client has no mechanism {credentials.mechanism}; it has {', '.join(MECHANISMS)}")
-    token = credentials.secret.strip if credentials.mechanism == "OAUTHBEARER" else None
-    return _refusals_in_words(login(credentials.mechanism, credentials.user, credentials.secret, token, nonce))
+    secret = credentials.secret if isinstance(credentials.secret, str) else credentials.secret()
+    token = secret.strip if credentials.mechanism == "OAUTHBEARER" else None
+    return _refusals_in_words(login(credentials.mechanism, credentials.user, secret, token, nonce))
 
 
 def _refusals_in_words(steps: Exchange) -> Exchange:

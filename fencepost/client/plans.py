@@ -6,15 +6,17 @@ over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.errors import RefusedError
-from fencepost.client.view import CoordinatorKind, coordinator_of, coordinator_request
+from fencepost.client.view import CoordinatorKind, coordinator_request, coordinators_of
 from fencepost.protocol.errors import ErrorCode
 
 PAUSE_S: Final = 0.01
 MOST_ROUTES: Final = 10_000
+MOST_KEYS: Final = 1_000
+"""In one request for coordinators."""
 
 RETRIED: Final = frozenset(
     {
@@ -78,23 +80,30 @@ class Routes:
         error_of: gives the error code of a reply. Returns the reply. Raises RefusedError if there is no coordinator.
         """
         while True:
-            error = 0
-            if (kind, key) not in self._coordinators:
-                try:
-                    node = coordinator_of((yield Ask(coordinator_request(kind, key))))
-                except RefusedError as refused:
-                    if refused.code not in RETRIED:
-                        raise
-                    error = refused.code
-                else:
-                    if len(self._coordinators) >= MOST_ROUTES:
-                        self._coordinators.clear()
-                    self._coordinators[kind, key] = Address(node.host, node.port)
-            if not error:
-                reply = yield Ask(request, self._coordinators[kind, key])
+            try:
+                found = yield from self.coordinators(kind, [key])
+            except RefusedError as refused:
+                if refused.code not in RETRIED:
+                    raise
+                error = refused.code
+            else:
+                reply = yield Ask(request, found[key])
                 error = error_of(reply)
                 if error not in RETRIED:
                     return reply
                 if error != ErrorCode.CONCURRENT_TRANSACTIONS:
                     self._coordinators.pop((kind, key), None)
             yield Pause(error, repr(key))
+
+    def coordinators(
+        self, kind: CoordinatorKind, keys: Iterable[str]
+    ) -> Generator[Ask | Pause, Any, Mapping[str, Address]]:
+        """Find the coordinators of groups or transactional ids, as a part of a plan. Raises RefusedError."""
+        found = {key: self._coordinators[kind, key] for key in keys if (kind, key) in self._coordinators}
+        while left := [key for key in keys if key not in found]:
+            asked = left[:MOST_KEYS]
+            for key, node in coordinators_of((yield Ask(coordinator_request(kind, *asked))), asked).items():
+                if len(self._coordinators) >= MOST_ROUTES:
+                    self._coordinators.clear()
+                found[key] = self._coordinators[kind, key] = Address(node.host, node.port)
+        return found

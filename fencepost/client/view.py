@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from fencepost.client.errors import check
+from fencepost.client.errors import ClusterError, check
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -73,15 +73,22 @@ def view_of(reply: Any) -> ClusterView:
     return ClusterView(reply.cluster_id or "", reply.controller_id, nodes, dict(sorted(found.items())))
 
 
-def coordinator_request(kind: CoordinatorKind, key: str) -> FindCoordinatorRequest:
-    return FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+def coordinator_request(kind: CoordinatorKind, *keys: str) -> FindCoordinatorRequest:
+    """Ask for the coordinators of keys: before version 4, of Kafka 3.0, of the first alone."""
+    return FindCoordinatorRequest(key=keys[0], key_type=kind, coordinator_keys=list(keys))
 
 
-def coordinator_of(reply: Any) -> Node:
-    """The broker in a reply to `coordinator_request`. Raises RefusedError."""
-    found = reply.coordinators[0] if reply.coordinators else reply
-    check(found.error_code, found.error_message)
-    return Node(found.node_id, found.host, found.port)
+def coordinators_of(reply: Any, keys: Sequence[str]) -> dict[str, Node]:
+    """The brokers in a reply to `coordinator_request`, at least one. Raises RefusedError."""
+    found = {}
+    for one in reply.coordinators or [reply]:
+        check(one.error_code, one.error_message)
+        key = one.key if reply.coordinators else keys[0]
+        if key in keys:
+            found[key] = Node(one.node_id, one.host, one.port)
+    if not found:
+        raise ClusterError("a broker answered for other coordinators than it was asked for")
+    return found
 
 
 def _topic(topic: Any) -> Topic:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from fencepost.client.blocking import BlockingCluster
 from fencepost.client.errors import ClusterError, NoAnswerError, NotServedError, UnreachableError
 from fencepost.client.errors import RefusedError as RefusedByBroker
+from fencepost.client.options import addresses_of
 from fencepost.client.plans import Address
 from fencepost.client.session import ClientOptions
 from fencepost.client.view import CoordinatorKind, metadata_request
@@ -25,13 +26,10 @@ TIMEOUT_S: Final = 30.0
 
 def parse_bootstrap(bootstrap: str) -> tuple[Address, ...]:
     """The addresses in `host:port,host:port`. Raises MisuseError."""
-    found = []
-    for text in bootstrap.split(","):
-        host, _, port = text.strip().rpartition(":")
-        if not host or not port.isdigit():
-            raise MisuseError(f"{bootstrap!r} is no address of a broker: give host:port, such as localhost:9092")
-        found.append(Address(host.strip("[]"), int(port)))
-    return tuple(found)
+    try:
+        return tuple(addresses_of(bootstrap, default_port=None))
+    except ValueError as error:
+        raise MisuseError(str(error)) from None
 
 
 class WireClient:

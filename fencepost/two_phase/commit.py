@@ -19,14 +19,7 @@ from fencepost.two_phase.client_calls import (
     error_code,
     init_by_client,
 )
-from fencepost.two_phase.coordinator import (
-    NO_RIGHT_TO_ID,
-    NOT_CURRENT,
-    AsyncCoordinator,
-    Coordinator,
-    Description,
-    no_right_to_init,
-)
+from fencepost.two_phase.coordinator import NOT_CURRENT, AsyncCoordinator, Coordinator, Description
 from fencepost.two_phase.logs import PreparedLog
 from fencepost.two_phase.preparing import (
     hand_over,
@@ -37,12 +30,14 @@ from fencepost.two_phase.preparing import (
     take_back,
 )
 from fencepost.two_phase.tokens import (
+    NO_RIGHT_TO_ID,
     Fenced,
     HeuristicOutcome,
     InDoubtError,
     NeedsRecovery,
     Superseded,
     Token,
+    no_right_to_init,
 )
 
 FENCED_OF_LIBRDKAFKA = -144

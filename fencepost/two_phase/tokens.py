@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+NO_RIGHT_TO_ID = 53  # of Kafka's error codes
+
 
 class Token(NamedTuple):
     """A prepared transaction: enough to end it, from any process.
@@ -98,3 +100,24 @@ class NeedsRecovery(TwoPhaseError):  # noqa: N818  # as above
 
 class MisuseError(TwoPhaseError, ValueError):
     """The connection, the table or the order of calls is not as this package needs it: the message has the remedy."""
+
+
+def no_right(what: str, token: Token | None) -> Refused:
+    return Refused(
+        f"the brokers do not let this client {what}: allow it DESCRIBE and WRITE on the transactional id "
+        f"({name_of(NO_RIGHT_TO_ID)})",
+        token,
+    )
+
+
+def no_right_to_init(transactional_id: str) -> Refused:
+    return Refused(
+        f"the brokers do not let this client write as {transactional_id}: allow it WRITE on the transactional id, and "
+        "TWO_PHASE_COMMIT where the id is two-phase"
+    )
+
+
+def name_of(error: int) -> str:
+    from fencepost.client.errors import error_name
+
+    return f"{error_name(error)} ({error})"

@@ -34,5 +34,11 @@ def test_a_pasted_token_is_sent_without_the_line_end() -> None:
     assert next(bearer) == b"n,,\x01auth=Bearer a.b.c\x01\x01"
 
 
+def test_a_token_may_be_made_anew_for_each_connection() -> None:
+    tokens = iter("ab")
+    credentials = Credentials("OAUTHBEARER", "", lambda: next(tokens))
+    assert [next(exchange(credentials, ""))[-3:-2] for _ in range(2)] == [b"a", b"b"]
+
+
 def test_a_password_is_not_in_the_text_of_credentials() -> None:
     assert "secret" not in repr(Credentials("PLAIN", "alice", "secret"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.client.errors import RefusedError
-from fencepost.client.view import Node, coordinator_of, metadata_request, view_of
+from fencepost.client.errors import ClusterError, RefusedError
+from fencepost.client.view import Node, coordinators_of, metadata_request, view_of
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.coordinators import Coordinator, FindCoordinatorResponse
 from fencepost.protocol.messages.metadata import (
@@ -35,7 +35,13 @@ def test_all_topics_are_asked_for_or_those_named_and_none_is_created() -> None:
 
 def test_a_coordinator_is_read_from_replies_old_and_new() -> None:
     old = FindCoordinatorResponse(node_id=3, host="h", port=9092)
-    new = FindCoordinatorResponse(coordinators=[Coordinator(node_id=3, host="h", port=9092)])
-    assert coordinator_of(old) == coordinator_of(new) == Node(3, "h", 9092)
+    new = FindCoordinatorResponse(coordinators=[Coordinator(key="k", node_id=3, host="h", port=9092)])
+    assert coordinators_of(old, ["k"]) == coordinators_of(new, ["k"]) == {"k": Node(3, "h", 9092)}
     with pytest.raises(RefusedError, match="COORDINATOR_NOT_AVAILABLE"):
-        coordinator_of(FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        coordinators_of(FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE), ["k"])
+
+
+def test_a_coordinator_of_something_else_is_not_taken() -> None:
+    other = FindCoordinatorResponse(coordinators=[Coordinator(key="other", node_id=3, host="h", port=9092)])
+    with pytest.raises(ClusterError, match="other coordinators than it was asked for"):
+        coordinators_of(other, ["k"])

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaConnectionError
 
+from fencepost.client.errors import UnreachableError
 from fencepost.soak.free_port import free_port
 from fencepost.two_phase import Coordinator, Outcome, Token
-from fencepost.two_phase import coordinator as module
+from fencepost.two_phase.connections import Client
 from tests.support.open_transactions import open_transactions
 
 pytestmark = pytest.mark.integration
@@ -51,16 +51,16 @@ def test_a_thread_that_connects_anew_fails_no_other_ones_call(
     fencepost: Any, open_many: Callable[[int], list[Token]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = open_many(40)
-    end = module._end
+    end = Client.end
     lost: set[Token] = set()
 
-    def end_after_a_loss(admin: Any, token: Token, *, commit: bool) -> int:
+    def end_after_a_loss(client: Client, token: Token, *, commit: bool) -> int:
         if token.producer_id % 2 and token not in lost:
             lost.add(token)
-            raise KafkaConnectionError("lost")
-        return end(admin, token, commit=commit)
+            raise UnreachableError("lost")
+        return end(client, token, commit=commit)
 
-    monkeypatch.setattr(module, "_end", end_after_a_loss)
+    monkeypatch.setattr(Client, "end", end_after_a_loss)
     with Coordinator(fencepost.bootstrap_servers) as coordinator, ThreadPoolExecutor(len(tokens)) as threads:
         list(threads.map(lambda token: coordinator.complete(token, commit=True), tokens))
         assert len(lost) == 20
@@ -71,17 +71,17 @@ def test_a_close_lets_the_calls_of_other_threads_end(
     fencepost: Any, open_many: Callable[[int], list[Token]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (token,) = open_many(1)
-    end = module._end
+    end = Client.end
     is_under_way, is_closed = threading.Event(), threading.Event()
-    admins: list[Any] = []
+    clients: list[Client] = []
 
-    def end_while_it_is_closed(admin: Any, token: Token, *, commit: bool) -> int:
-        admins.append(admin)
+    def end_while_it_is_closed(client: Client, token: Token, *, commit: bool) -> int:
+        clients.append(client)
         is_under_way.set()
         assert is_closed.wait(60)
-        return end(admin, token, commit=commit)
+        return end(client, token, commit=commit)
 
-    monkeypatch.setattr(module, "_end", end_while_it_is_closed)
+    monkeypatch.setattr(Client, "end", end_while_it_is_closed)
     coordinator = Coordinator(fencepost.bootstrap_servers)
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(coordinator.complete, token, commit=True)
@@ -89,8 +89,8 @@ def test_a_close_lets_the_calls_of_other_threads_end(
         coordinator.close()
         is_closed.set()
         call.result(60)
-    assert len(admins) == 1
-    assert admins[0]._closed, "the last call closes the connection"
+    assert len(clients) == 1
+    assert not clients[0]._connections, "the call closes its connections"
 
 
 def test_threads_that_wait_for_a_connection_end_in_their_time() -> None:
