@@ -93,7 +93,7 @@ class RunColumns(NamedTuple):
         if first < 0:
             return 0
         if first > MAXIMUM_SEQUENCE - count * records_count:
-            return 1  # where sequences wrap to 0, each batch is checked by itself
+            return 1  # if sequences wrap to 0, each batch is checked by itself
         expected = tuple(range(first, first + count * records_count, records_count))
         return count_equal(self.base_sequences[:count], expected)
 

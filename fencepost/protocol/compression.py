@@ -151,7 +151,7 @@ def _decompress_stream(codec: Codec, content: Buffer, maximum_bytes: int, only: 
             return greatest[: _decompress_into(codec, content, greatest)]
         except cramjam.DecompressionError as error:
             reason = str(error)
-        # The error below refers to this frame, too. So the pages are given back, however long somebody keeps the error.
+        # The error below refers to this frame, too. So the pages are freed, even if a caller keeps the error for long.
         greatest.release()
         pages.close()
     raise DecodeError(f"{codec.name.lower()} content is corrupt or larger than {maximum_bytes} bytes: {reason}")

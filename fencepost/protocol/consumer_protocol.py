@@ -1,6 +1,6 @@
 """Subscriptions and assignments of the classic protocol, which consumers exchange in JoinGroup and SyncGroup.
 
-The broker decodes them only where members of both protocols share a group. A higher version than those known here is
+The broker decodes them only if members of both protocols share a group. A higher version than those known here is
 read as the highest known: Kafka promises that later ones only append fields.
 Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json and ConsumerProtocol.
 """

@@ -22,7 +22,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends inclusive; empty where `first > last`."""
+    """A range of versions, both ends inclusive; empty if `first > last`."""
 
     first: int
     last: int

@@ -23,7 +23,7 @@ MAXIMUM_VARINT = 0xFFFF_FFFF
 class DecodeError(ValueError):
     """Bytes are truncated, malformed, or longer than they should be.
 
-    position: position of the error in the buffer, in bytes; None where a position means nothing.
+    position: position of the error in the buffer, in bytes; None if a position means nothing.
     expected: the expected field, e.g. `topics[].partitions[].fetch_offset`.
     """
 

@@ -5,8 +5,8 @@ unpacked by one `Struct.unpack_from` straight into the slots; nested structs are
 is made per field. A slice beyond the end is not checked at once: it moves the position beyond the end, and the next
 read, or the comparison at the very end, fails.
 
-The compiler knows the next byte as a variable and a distance in bytes: `position` is not increased for each field,
-only where branches join that have read different numbers of bytes. A field of variable width sets the other one of
+The compiler knows the next byte as a variable and a distance in bytes: `position` is not increased for each field, only
+at the join of branches that have read different numbers of bytes. A field of variable width sets the other one of
 `position` and `end`.
 """
 
@@ -171,7 +171,7 @@ class _Reader:
         self._source.offset += Struct(">" + codes).size
 
     def _note_positions(self, slots: Sequence[Slot]) -> None:
-        """Note where the values were that have just been unpacked, if the caller wants to know."""
+        """Note the positions of the values that have just been unpacked, if the caller wants to know."""
         distance = self._source.offset
         for slot in slots:
             path = slot.about.removeprefix(LENGTH_OF)

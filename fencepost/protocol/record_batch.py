@@ -75,8 +75,8 @@ class BatchHeader(NamedTuple):
     """Header of a batch: the 61 bytes before the records, in their order.
 
     batch_length:      bytes of the batch after this field.
-    base_timestamp_ms: base of the records' timestamps; the delete horizon where `has_delete_horizon`.
-    max_timestamp_ms:  greatest timestamp of the records; the append time where `is_log_append_time`.
+    base_timestamp_ms: base of the records' timestamps; the delete horizon if `has_delete_horizon`.
+    max_timestamp_ms:  greatest timestamp of the records; the append time if `is_log_append_time`.
     """
 
     base_offset: int

@@ -52,7 +52,7 @@ class RequestShape(NamedTuple):
     """A request that others may repeat.
 
     struct: splits a frame, without its length, into constant bytes and fixed-width fields in turns. The first field is
-        the correlation id. Where there are records, it ends before the first of them.
+        the correlation id. With records, it ends before the first of them.
     key: the constant bytes, in order.
     fields: the fields of fixed width, without the correlation id.
     """
@@ -115,7 +115,7 @@ def shape_of(
 def records_range(buffer: memoryview, position: int, *, is_flexible: bool) -> tuple[int, int]:
     """Return start and end of records whose length is at `position`; an end before the start for null.
 
-    Raises struct.error, IndexError, MalformedError where the buffer has no length there.
+    Raises struct.error, IndexError, MalformedError if the buffer has no length there.
     """
     if is_flexible:
         length = buffer[position]
@@ -129,7 +129,7 @@ def records_range(buffer: memoryview, position: int, *, is_flexible: bool) -> tu
 
 
 class ReplyForm:
-    """The reply to a request that repeats: the bytes that stay, and where its varying fields go.
+    """The reply to a request that repeats: the constant bytes, and the positions of its varying fields.
 
     Made from one reply. The caller vouches that others differ from it only in these fields.
     """
@@ -169,7 +169,7 @@ class ReplyForm:
             self._template, self._tail = reply[:position], reply[end:]
         self._groups = _groups(marks)
         self._parts: tuple[Callable[..., bytes], int, bytes, bytes] | None = None
-        self._pack_values: Callable[..., None] | None = None  # where there is one group
+        self._pack_values: Callable[..., None] | None = None  # if there is one group
         if len(self._groups) == 1:
             self._pack_values, self._position = self._groups[0].struct.pack_into, self._groups[0].position
 

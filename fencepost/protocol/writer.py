@@ -75,7 +75,7 @@ class _Writer:
         self._struct(self._schema, "message", "", depth=0)
         self._flush()
         self._source.add("chunks.append(out)")
-        if self._in_steps:  # a generator, also where the message has no arrays
+        if self._in_steps:  # a generator, also if the message has no arrays
             self._source.add("yield")
         return self._source.compile("write"), self._source.positions
 

@@ -229,7 +229,7 @@ def _read_check_back(
     from fencepost.check_back.properties import ResolverSettingsError, resolver_settings, resolver_warnings
 
     def with_origin(name: str, sentence: str) -> str:
-        # A setting that is missing comes from where its resolver is listed.
+        # The origin of a missing setting is that of the list with its resolver.
         origin = origins.get(name) or origins.get(f"{CHECK_BACK_PREFIX}resolvers", "default")
         return f"{origin}: {sentence}"
 

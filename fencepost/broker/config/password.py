@@ -11,7 +11,7 @@ _REFERENCE = re.compile(r"\$\{(file|env):([^}]*)\}")
 class Password:
     """A secret as its setting was written.
 
-    Its text, or parts of it, may stand elsewhere: `${file:/path}` is the content of a file without the end of its last
+    Its text, or parts of it, may be references: `${file:/path}` is the content of a file without the end of its last
     line, `${env:NAME}` a variable of the environment.
     """
 
@@ -21,7 +21,7 @@ class Password:
         self._written = written
 
     def reveal(self) -> str:
-        """The secret itself, read anew where it stands elsewhere. Raises ValueError, without any part of it."""
+        """The secret itself; references are read anew. Raises ValueError, without any part of it."""
         return _REFERENCE.sub(_read, self._written) if "${" in self._written else self._written
 
     def __eq__(self, other: object) -> bool:

@@ -66,7 +66,7 @@ class TopicSetting:
     type: SettingType
     broker_names: tuple[str, ...]
     documentation: str
-    fallback: Any = None  # the default where no broker setting gives one
+    fallback: Any = None  # the default if no broker setting gives one
     has_effect: bool = True
     is_internal: bool = False  # for tests: shown only if it is set, and not documented
     kafka_broker_name: str = ""  # the source of the default in Kafka, if it is no setting here

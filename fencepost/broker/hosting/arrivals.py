@@ -13,7 +13,7 @@ from fencepost.broker.storage.disk import StorageError
 
 
 class Found(Enum):
-    """Where the directory of a partition is. HERE: in the log directory, by now. NOWHERE: it has never been created.
+    """Location of a partition's directory. HERE: in the log directory, by now. NOWHERE: it has never been created.
     MISSING: it has been created, and cannot be found."""
 
     HERE = auto()

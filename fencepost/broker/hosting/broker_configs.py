@@ -96,7 +96,7 @@ class BrokerConfigs:
             if is_changed:
                 log.info("broker_configs_altered", broker=name, configs=sorted(self.configs(name)))
             elif name == ALL_BROKERS and not validate_only:
-                await self._document.change(dict)  # the other nodes hear of it
+                await self._document.change(dict)  # notifies the other nodes
             self._put_in_force()
             if not is_changed and not validate_only and name != ALL_BROKERS:
                 self._repeat()

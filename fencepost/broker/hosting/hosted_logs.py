@@ -103,8 +103,8 @@ class HostedLogs:
     async def host(self, topic: TopicMetadata) -> Collection[TopicPartition]:
         """Serve a log for each partition of a topic that this node leads, except deferred ones.
 
-        Other requests are served meanwhile. Raises StorageError where this node is alone; in a cluster a log that
-        cannot be served is reported, and its partition returned.
+        Other requests are served meanwhile. Raises StorageError if this node is alone; in a cluster a log that cannot
+        be served is reported, and its partition returned.
         """
         unopened = self._logs.unopened
         names = [
@@ -271,8 +271,8 @@ class HostedLogs:
     # Releasing and deleting
 
     def has_earlier(self, topic_partition: TopicPartition) -> bool:
-        """Whether the open log of a partition is of a deleted topic whose name another topic has by now, as the
-        placement says."""
+        """Whether the open log of a partition is of a deleted topic whose name another topic has by now, according to
+        the placement."""
         partition_log = self._logs.get(topic_partition)
         topic_id = self._placement.topic_id(topic_partition)
         return (

@@ -33,8 +33,8 @@ ALIVE, GONE = "alive", "gone"
 
 
 class LeaderChoice(NamedTuple):
-    """Who should lead a partition. chosen: the node that an administrator has chosen, None for none. next_leader: the
-    node that it is being moved to, None while it is where it should be."""
+    """The intended leader of a partition. chosen: the node that an administrator has chosen, None for none.
+    next_leader: the node that it is being moved to, None if it need not move."""
 
     chosen: int | None = None
     next_leader: int | None = None

@@ -81,8 +81,8 @@ class Placement(Protocol):
     def recently_lost(self) -> Sequence[NodeAddress]:
         """The nodes that were alive moments ago, and may soon be again.
 
-        A client that misses a node in the answer gives up all that it knows of it. That costs a second, or more: a
-        producer of librdkafka 2.16 whose group coordinator vanishes and comes back may wait for ever (its issue 5511).
+        A client deletes all its state of a node that is missing in the answer. That costs a second, or more: a producer
+        of librdkafka 2.16 whose group coordinator vanishes and comes back may wait for ever (its issue 5511).
         """
         ...
 

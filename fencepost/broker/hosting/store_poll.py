@@ -15,7 +15,7 @@ LONGEST_WAIT_S: Final = 1.0
 
 
 class StorePoll:
-    """Looks at the store, one after the other.
+    """Polls the store, one poll after the other.
 
     A request needs a poll that begins after the request has arrived: a running one may have read before the change that
     its client has seen. All requests that wait for the next poll share it, so two polls are enough for any number of

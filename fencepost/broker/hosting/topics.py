@@ -114,7 +114,7 @@ class Topics:
         self._changing = asyncio.Lock()
         self._background_opening = BackgroundOpening(logs, self._hosted, self.metadata, self._changing)
         self._hosting: dict[str, TopicMetadata] = {}  # their logs are being made or opened; then they are known
-        self._deleted: dict[bytes, TopicMetadata] = {}  # as the placement says; the metadata are yet to be read again
+        self._deleted: dict[bytes, TopicMetadata] = {}  # by the placement; the metadata are yet to be read again
         self._is_outdated = False
         self._refreshing: asyncio.Task[None] | None = None
         self._store_poll = StorePoll(self._look_at_store)
@@ -715,7 +715,7 @@ class Topics:
     async def hand_over(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LastLeaderState]:
         """Stop serving partitions that are about to move, and close their logs; returns how each was left.
 
-        The placement says by now that this node does not lead them.
+        By now another node leads them in the placement.
         """
         self.moves_under_way.begin(names)
         for name in names:

@@ -53,7 +53,7 @@ class AddressShares(Generic[Holder]):
             del self._holders[network], self._sizes[network]
 
     def release(self, holder: Holder) -> None:
-        """Remove a holder, if it is there."""
+        """Remove a holder, if it exists."""
         self.hold(holder, "", 0)
 
     def oldest_of_greediest(self) -> Holder | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def c_function(name: str) -> Callable[..., Any] | None:
-    """Look up a function. Its arguments and result are `int` unless the caller declares others. None if the C library
+    """Find a function. Its arguments and result are `int` unless the caller declares others. None if the C library
     does not have it."""
     try:
         function: Callable[..., Any] = getattr(ctypes.CDLL(None), name)

@@ -37,7 +37,7 @@ class SteadyClock:
 
 
 def steady(clock: Clock) -> Clock:
-    """A clock that nobody sets, in place of the machine's. Others, which tests turn on purpose, stay as they are."""
+    """A clock that is never set, in place of the machine's. Others, which tests turn on purpose, stay as they are."""
     return SteadyClock() if isinstance(clock, SystemClock) else clock
 
 

@@ -2,8 +2,8 @@
 
 Events go to the standard library's loggers below `fencepost`, until `configure_logging` sends them to a stream or
 `events_to` to a function. structlog's own configuration is not changed: it belongs to the application that runs the
-broker. Nor is structlog imported before: with rich, which it takes where it finds it, it would be a sixth of the time
-in which a test's broker starts.
+broker. Nor is structlog imported before: with rich, which it imports if it is installed, it would be a sixth of the
+time in which a test's broker starts.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Portions(Generic[T]):
         self._left_count: float = 0  # items that this run may still take
 
     def run(self, work: Callable[[Iterator[T]], object], most: float = math.inf) -> None:
-        """Do the work on a portion now, and on the others in later turns. Does nothing while a run goes on.
+        """Do the work on a portion now, and on the others in later turns. Does nothing during a run.
 
         most: the items that this run takes, with those that are added meanwhile.
         Raises the exceptions of the work on the first portion.
@@ -42,7 +42,7 @@ class Portions(Generic[T]):
             self._run_portion(work)
 
     def replace(self, items: Iterable[T]) -> None:
-        """Replace the items that wait; a run that goes on takes the new ones."""
+        """Replace the items that wait; a current run takes the new ones."""
         self.items = list(items)
 
     def _run_portion(self, work: Callable[[Iterator[T]], object]) -> None:

@@ -18,7 +18,7 @@ STOPPING = b"STOPPING=1"
 
 
 def notify(state: bytes) -> None:
-    """Send a state to the service manager, if there is one. A failure is logged; the broker goes on without it."""
+    """Send a state to the service manager, if there is one. A failure is logged; the broker continues without it."""
     name = os.environ.get("NOTIFY_SOCKET")
     if not name:
         return

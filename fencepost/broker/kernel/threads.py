@@ -14,8 +14,8 @@ T = TypeVar("T")
 async def on_a_thread(work: Callable[[], T]) -> T:
     """Run work that releases the interpreter on its own thread. Raises the exceptions of the work.
 
-    Starts a thread each time: that takes 0.1 ms, and none is left when the broker stops. Where the system has no
-    thread, the work runs here.
+    Starts a thread each time: that takes 0.1 ms, and none is left when the broker stops. If the system has no thread,
+    the work runs here.
 
     An error comes without the variables of the work, which hold its memory. Nothing here keeps an error that is raised:
     it refers to the frames that it passes, so that would be a reference cycle, which the collector finds late.

@@ -30,7 +30,7 @@ class Counted(NamedTuple):
 
 
 def begin_counting(database: sqlite3.Connection) -> None:
-    """Have all changes of the tables that are there counted from now on."""
+    """Count all changes of the existing tables from now on."""
     tables = {str(row[0]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     triggers = {str(row[0]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")}
     statements = []
@@ -51,7 +51,7 @@ def begin_counting(database: sqlite3.Connection) -> None:
 
 
 def count_of(database: sqlite3.Connection) -> int:
-    """Return the count of a state; NOT_COUNTED where it has none. Raises sqlite3.Error."""
+    """Return the count of a state; NOT_COUNTED if it has none. Raises sqlite3.Error."""
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'change_count'").fetchone():
         return NOT_COUNTED
     row = database.execute("SELECT count FROM change_count").fetchone()

@@ -32,7 +32,7 @@ def write_copy(path: str, image: bytes) -> None:
 
 
 def read_copy(path: str) -> bytes | None:
-    """Read the database from the copy; None where it is missing or its checksum is wrong."""
+    """Read the database from the copy; None if it is missing or its checksum is wrong."""
     try:
         with open(path, "rb") as file:
             content = file.read()

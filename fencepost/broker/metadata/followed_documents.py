@@ -19,7 +19,7 @@ FIRST_RETRY_PAUSE_S = 0.1
 LONGEST_RETRY_PAUSE_S = 5.0
 
 Reopen = Callable[[], Awaitable[None]]
-"""Reads a document again and puts it in force, where another node has changed it. Raises StorageError."""
+"""Reads a document again, and puts it in force if another node has changed it. Raises StorageError."""
 
 
 class FollowedDocuments:

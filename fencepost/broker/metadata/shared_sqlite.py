@@ -37,7 +37,7 @@ POLLING = Place("poll for changes of the metadata", Policy.RETRY)
 
 NO_VERSION = 0  # below all of SQLite's
 POLL_INTERVAL_S = 0.05
-"""How late a process may hear of a change. A poll reads one number from shared memory."""
+"""Longest delay until a process detects a change. A poll reads one number from shared memory."""
 SHARED_LOCK_TIMEOUT_S = 15.0
 """How long a change waits for those of other processes: longer than a hung process is left alive."""
 COPY_LOCK_SUFFIX = ".lock"
@@ -193,7 +193,7 @@ class SharedSqliteMetadataStore(SqliteMetadataStore):
                 try:
                     await self._placement_changed()
                 except BaseException:
-                    self._known_version, self._known_counts = NO_VERSION, {}  # all kinds are looked at again
+                    self._known_version, self._known_counts = NO_VERSION, {}  # the next poll reads all kinds again
                     raise
             for kind, hooks in (
                 (TOPICS, self.on_topics_changed),
@@ -304,7 +304,7 @@ async def prepare_shared(
 ) -> None:
     """Make a file ready that processes share, while none of them runs. Raises StorageError.
 
-    before_founding, on_restoring: see `SqliteMetadataStore`. work: run in one transaction before it is given free.
+    before_founding, on_restoring: see `SqliteMetadataStore`. work: run in one transaction before processes use it.
     A file that one process has used so far is upgraded; versions without this class refuse it from then on.
     """
     preparation = _Preparation(path, before_founding=before_founding, on_restoring=on_restoring)

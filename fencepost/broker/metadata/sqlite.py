@@ -1,6 +1,6 @@
 """Metadata store in SQLite: one file in the data directory, used from one thread of its own.
 
-Beside it are a copy with a checksum, which a start uses where the file is damaged, missing or older than the copy; the
+Beside it are a copy with a checksum, which a start uses if the file is damaged, missing or older than the copy; the
 count of changes, which decides that; and a reserve of disk space, with which topics can be deleted and configs changed
 while the disk is full.
 """
@@ -85,7 +85,7 @@ CREATE TABLE versioned_values (key TEXT PRIMARY KEY, value BLOB NOT NULL, versio
 
 
 class SqliteMetadataStore:
-    """A store where each change is one transaction, synced before the call returns (write-ahead log, `synchronous =
+    """A store in which each change is one transaction, synced before the call returns (write-ahead log, `synchronous =
     FULL`).
 
     Only this process uses the file, so no other node changes anything.
@@ -276,7 +276,7 @@ class SqliteMetadataStore:
             self._compare_with_copy(database, dropped)
             begin_counting(database)
             if dropped != DroppedTail():
-                # SQLite goes on behind the last valid transaction, and leaves the rest there, to be found once more.
+                # SQLite continues behind the last valid transaction, and leaves the rest there, to be found once more.
                 with contextlib.suppress(sqlite3.OperationalError):  # the disk is full: it is
                     database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._cluster_id = counted_state(database).cluster_id
@@ -326,7 +326,7 @@ class SqliteMetadataStore:
         return recorded.change if recorded is not None and recorded.cluster_id == cluster_id else NOT_COUNTED
 
     def _load_copy(self, copy: sqlite3.Connection, cluster_id: str) -> int:
-        """Load the copy, and return its count; NOT_COUNTED where it is none of this cluster's."""
+        """Load the copy, and return its count; NOT_COUNTED if it is another cluster's."""
         image = read_copy(self.path + COPY_SUFFIX)
         if image is None:
             return NOT_COUNTED
@@ -404,7 +404,7 @@ class SqliteMetadataStore:
                     log.warning("metadata_file_permissions_restricted", path=path, mode=f"{mode:o}")
 
     def _restore(self, reason: str) -> bool:
-        """Replace the file by the copy and keep the damaged one; False where there is no good copy.
+        """Replace the file by the copy and keep the damaged one; False if there is no good copy.
 
         An old copy deletes nothing: topics that it does not know are strays, which the start reports.
         """
@@ -511,7 +511,7 @@ class SqliteMetadataStore:
             self._recorded = None
 
     def _take_reserve(self) -> None:
-        """Reserve disk space, where there is enough."""
+        """Reserve disk space, if enough is free."""
         path = self.path + RESERVE_SUFFIX
         try:
             if os.path.exists(path) and os.path.getsize(path) >= RESERVE_BYTES:

@@ -44,8 +44,8 @@ class MetadataStore(Protocol):
         ...
 
     async def create_topic(self, topic: TopicMetadata) -> bool:
-        """Record a new topic; return False when the name is taken, or where nodes share the metadata, one that collides
-        with it: "." and "_" count as the same."""
+        """Record a new topic; return False if the name is taken, or if nodes share the metadata, one that collides with
+        it: "." and "_" count as the same."""
         ...
 
     async def delete_topic(self, name: str, topic_id: bytes) -> bool:

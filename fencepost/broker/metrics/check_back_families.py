@@ -1,4 +1,4 @@
-"""Families about the check-back; without a sample where no resolver is configured."""
+"""Families about the check-back; without a sample if no resolver is configured."""
 
 from __future__ import annotations
 

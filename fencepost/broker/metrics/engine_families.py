@@ -1,4 +1,4 @@
-"""Families about the engine of a cluster of several machines; without a sample where a broker's files are its own."""
+"""Families about the engine of a cluster of several machines; without a sample if a broker's files are its own."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Family:
 
     @property
     def openmetrics_name(self) -> str:
-        """The name of the family in OpenMetrics, where that of a counter's samples alone ends in `_total`."""
+        """The name of the family in OpenMetrics, in which only a counter's samples end in `_total`."""
         return self.name.removesuffix("_total") if self.kind is Kind.COUNTER else self.name
 
 

@@ -1,4 +1,4 @@
-"""Families about groups and their lag, under the names of kafka_exporter where it has one."""
+"""Families about groups and their lag, under the names of kafka_exporter if it has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delay of the event loop: how much later than it should a timer is called, looked at ten times a second."""
+"""Delay of the event loop: lateness of a timer, measured ten times a second."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def open_transactions(
 
 
 def first_began_ms(log: PartitionLog, undecided: Mapping[int, TransactionMetadata]) -> int | None:
-    """When the earliest open transaction of a partition began; None without one, or if nobody knows."""
+    """The time when the earliest open transaction of a partition began; None without one, or if it is unknown."""
     if not log.has_open_transaction:
         return None
     first_offset, producer_id = log.producers.open_transactions()[0]

@@ -16,7 +16,7 @@ from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.record_batch import CURRENT_MAGIC, HEADER_BYTES, read_header
 
 MAXIMUM_PRODUCERS: Final = 100_000
-"""Producer ids that are remembered; beyond it those that were not heard of for longest are forgotten."""
+"""Producer ids that are remembered; beyond it those without a request for longest are forgotten."""
 LONGEST_CLIENT_ID: Final = 256
 """Characters of a client id that are kept: clients choose ids of up to 32 KiB."""
 _MAGIC_POSITION: Final = 16

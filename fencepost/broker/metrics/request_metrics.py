@@ -47,7 +47,7 @@ class RequestCounts:
     """Counts of one API, or of one version of it.
 
     usual_count: answers without an error, which are not in `errors`.
-    total, local, remote: durations; of the first step; of the rest, where there was one.
+    total, local, remote: durations; of the first step; of the rest, if there was one.
     """
 
     __slots__ = ("errors", "local", "remote", "requests_count", "total", "usual_count")

@@ -16,7 +16,7 @@ from fencepost.broker.transaction.metadata import TransactionMetadata
 
 KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients")
 STEP: Final = 100
-"""Logs, groups or transactions that are looked at in one step."""
+"""Logs, groups or transactions that one step reads."""
 
 
 class Scrape:

@@ -64,7 +64,7 @@ class RequestDispatcher(Protocol):
 
 
 class ConnectionAuthentication(RequestDispatcher, Protocol):
-    """Stands before the dispatcher of a connection until its client is known; `Authentication` is one."""
+    """Takes the dispatcher's place in a connection until its client is known; `Authentication` is one."""
 
     def begin(self, connection: Connection, *, spent_s: float) -> None: ...
     def handshake_again(
@@ -442,7 +442,7 @@ class Connection(asyncio.BufferedProtocol):
         together, and in flight as one. Raises CloseConnection, DecodeError."""
         inbox, outbox = self._inbox, self._outbox
         turn_count = self._max_in_flight  # may start before other connections have their turn
-        look_count = turn_count  # where runs are short, the same frames are not compared again and again
+        look_count = turn_count  # if runs are short, the same frames are not compared again and again
         while turn_count > 0 and self._state is RUNNING:
             frames = inbox.equal_frames(min(look_count, turn_count)) if look_count else None
             run = None if frames is None else self._dispatcher.dispatch_run(frames, self)

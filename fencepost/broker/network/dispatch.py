@@ -44,8 +44,8 @@ PRODUCE = int(ApiKey.PRODUCE)
 class Dispatcher:
     """Runs the requests of all connections of one listener against its services.
 
-    Every request takes one way: the quota, the gate, the handler, the reply, the observer. Only its decoding and the
-    encoding of its reply may be left out, where it repeats an earlier one of its connection.
+    Every request passes the quota, the gate, the handler, the reply and the observer. Only its decoding and the
+    encoding of its reply may be left out, if it repeats an earlier one of its connection.
 
     In a cluster whose nodes have leases:
     lease_gate: which answers of a leader pass when they leave.

@@ -199,7 +199,7 @@ class Inbox:
 
     @property
     def _view(self) -> memoryview:
-        """Where the bytes are that have arrived."""
+        """The memory with the bytes that have arrived."""
         if self.buffer is not None:
             return self.buffer.view
         return self._pool.shared.view if self._kept is None else self._kept

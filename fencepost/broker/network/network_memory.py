@@ -124,7 +124,7 @@ class StrangersMemory:
         self.hold(stranger, 0)
 
     def make_room(self) -> bool:
-        """Close a connection, where the broker may have no more; returns whether there was one.
+        """Close a connection if the broker may have no more; returns whether there was one.
 
         It is the oldest of the address that has most: users, and strangers of other addresses, get in.
         """

@@ -103,7 +103,7 @@ class BufferPool:
         return buffer
 
     def give_back(self, buffer: ReceiveBuffer) -> None:
-        """Give back a buffer that is not used any more."""
+        """Return a buffer to the pool that is not used any more."""
         capacity_bytes = buffer.capacity_bytes
         granted_bytes, buffer.counted_bytes, buffer.room_bytes = buffer.counted_bytes, 0, capacity_bytes
         is_kept = capacity_bytes <= LARGE_CAPACITY_BYTES and self.free_bytes + capacity_bytes <= self._limit_bytes
@@ -121,7 +121,7 @@ class BufferPool:
                 self.memory.freed_spare(capacity_bytes)
 
     def release_when_unpinned(self, buffer: ReceiveBuffer) -> None:
-        """Give back a buffer that its connection does not read into any more, once no frame in it is pinned."""
+        """Return to the pool a buffer that its connection no longer reads into, once no frame in it is pinned."""
         if buffer.pinned_count == 0:
             self.give_back(buffer)
         else:

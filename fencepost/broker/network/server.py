@@ -50,7 +50,7 @@ class BoundListener(Protocol):
 
     @property
     def address(self) -> Endpoint:
-        """The address where it will accept connections."""
+        """The address at which it will accept connections."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Sender of an unencrypted connection: writes to the socket itself where that is faster than its transport.
+"""Sender of an unencrypted connection: writes to the socket itself if that is faster than its transport.
 
 A single chunk is written in the step that made it. uvloop's transports send at the end of the loop's turn: a waiting
 consumer would get a record only when its producer is answered.

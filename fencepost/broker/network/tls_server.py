@@ -231,7 +231,7 @@ class TlsServer(Server):
     async def _shake_hands(self, handshake: _Handshake, limit_s: float) -> str | None:
         start = await self._start_of(handshake.client)
         if not start:
-            return None  # the client left, as those do that only look whether the port is open
+            return None  # the client left, as a check of an open port does
         if start[0] != TLS_HANDSHAKE:
             return why_no_tls(start)
         while len(self._running) >= MAXIMUM_HANDSHAKES:
@@ -253,7 +253,7 @@ class TlsServer(Server):
         return None
 
     def _released(self, handshake: _Handshake) -> None:
-        """Forget a handshake that was running, and let the next one that waits look for its place."""
+        """Forget a handshake that was running, and wake the next one that waits for its place."""
         self._running.release(handshake)
         while self._waiting:
             ended = self._waiting.popleft()
@@ -305,7 +305,7 @@ class TlsServer(Server):
 
     def connection_opened(self, connection: Connection) -> bool:
         handshake = self._arriving.pop(connection.connection_id, None)
-        if handshake is None or self._is_aborted:  # it was given up
+        if handshake is None or self._is_aborted:  # it was cancelled
             return False
         self._pool.memory.strangers.left(handshake)
         self._handshakes.discard(handshake)  # it is counted, and stays so until `connection_closed`

@@ -38,7 +38,7 @@ def sweep_regularly(base: Foundation, logs: LogDirectory) -> None:
 
     def sweep() -> None:
         nonlocal timer
-        timer = loop.call_later(interval_s, swept)  # first, so that the sweeps go on if this one fails
+        timer = loop.call_later(interval_s, swept)  # first, so that the sweeps continue if this one fails
         try:
             logs.sweep(
                 base.clock.now_ms(),

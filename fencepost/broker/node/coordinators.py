@@ -40,7 +40,7 @@ class Coordinators:
 async def start_coordinators(
     base: Foundation, topics: Topics, logs: LogDirectory, features: Features, peers: Peers | None
 ) -> Coordinators:
-    """Start them; they load while the node goes on. peers: None if there are no other nodes.
+    """Start them; they load while the node's start continues. peers: None if there are no other nodes.
 
     Raises StorageError or StartError.
     """

@@ -69,7 +69,7 @@ class Node:
 
     disk, store: the machine's file system and an SQLite file in the data directory, unless given. The caller closes a
                  disk that it passes in.
-    local_disk:  makes the machine's file system, where no disk is given.
+    local_disk:  makes the machine's file system, if no disk is given.
     bind:        binds the address of a listener: a socket of this machine, unless given.
     randomness:  the source of unguessable ids: the machine's, unless given.
     placement:   the leaders of all partitions: this node leads them, unless given.

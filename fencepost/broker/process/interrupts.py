@@ -13,7 +13,7 @@ EXIT_INTERRUPTED = EXIT_AFTER_SIGNAL + signal.SIGINT
 
 
 def end_silently() -> None:
-    """Let Ctrl-C end the process. A process that ignores Ctrl-C, as one in the background, goes on ignoring it."""
+    """Let Ctrl-C end the process. A process that ignores Ctrl-C, as one in the background, still ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends. Elsewhere than on Linux, the pipe tells."""
+    """Have the kernel kill this process when its parent ends. Other systems than Linux have only the pipe."""
     from fencepost.broker.kernel.c_library import c_function
 
     prctl = c_function("prctl")

@@ -233,8 +233,8 @@ class ProcessOfNode:
     def _refuse_connections(self) -> None:
         """Stop listening, until the next process does: clients that are refused ask another node at once.
 
-        Left alone, the sockets would go on to listen, as the parent has them, too; clients would be connected, and wait
-        for the next process. A port that the system has chosen would be lost.
+        Otherwise the sockets would continue to listen, as the parent has them, too; clients would be connected, and
+        wait for the next process. A port that the system has chosen would be lost.
         """
         for bound in self._sockets.values():
             if bound.listener.port:
@@ -323,13 +323,13 @@ class Processes:
                 self._stopping.set()
                 self.send(STOP_WITH_ALL)
                 return
-            # Somebody has stopped it by its id; it has handed over, and ended as it was asked to.
+            # A signal to its id has stopped it; it has handed over, and ended as requested.
             report = log.error if exit_code else log.info
             report("process_ended", node=process.settings.node_id, exit_code=exit_code, remedy="it is started again")
             if loop.time() - started_s >= SHORT_LIFE_S:
                 pause_s = FIRST_PAUSE_S
                 if len(self.all) == 1:
-                    continue  # nobody takes over meanwhile
+                    continue  # no other process takes over meanwhile
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -317,7 +317,7 @@ class ProduceAppend:
 
         Without that order, the next batch would overtake one whose verification is retried, and its sequence would be
         refused. If the coordinator is on this node and no request is ahead, all happens in this step; else in a task,
-        which goes on when the connection is gone, as an append without verification would have happened too.
+        which continues after the connection has closed, as an append without verification would have happened, too.
         """
         predecessor = self._services.verifier.waiting.get(self._transactional_id)
         if predecessor is None:

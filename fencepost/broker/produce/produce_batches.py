@@ -32,7 +32,7 @@ SMALLEST_BATCH_LENGTH = 14  # of the oldest format
 
 
 class ProduceTarget(NamedTuple):
-    """A partition of a request, and its log. log: None where there was none. error: why there can be none."""
+    """A partition of a request, and its log. log: None if there is none. error: the reason why there is none."""
 
     requested: PartitionProduceData
     topic_partition: TopicPartition

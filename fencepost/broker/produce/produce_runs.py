@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fencepost.broker.requests.request_cache import CachedRequest
 
 _PREFIX_POSITION: Final = LENGTH_BYTES + REQUEST_START_BYTES
-"""Where the prefix begins: after the frame's length, API key, version and correlation id."""
+"""Position of the prefix: after the frame's length, API key, version and correlation id."""
 
 
 class RunResult(NamedTuple):

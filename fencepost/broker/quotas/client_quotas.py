@@ -36,7 +36,7 @@ _OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 
 
 class QuotaUsage(NamedTuple):
-    """The use of one quota. user, client_id: that share it; empty where it is for all of a kind.
+    """The use of one quota. user, client_id: those that share it; empty if all of a kind do.
 
     per_s: bytes a second, or percent of a processor. throttle_ms: how long a client is throttled that uses it now.
     """

@@ -122,7 +122,7 @@ def _time_s(element: _Element) -> float:
 
 
 def _elements(content: bytes) -> Iterator[_Element]:
-    """Yield the elements that stand one after another. Raises IndexError and ValueError where they are cut."""
+    """Yield the elements of a sequence. Raises IndexError and ValueError if they are cut."""
     position = 0
     while position < len(content):
         start = position

@@ -84,7 +84,7 @@ def translate(pattern: str) -> Translated:
 
 
 class _Translation:
-    """Where the reading of a pattern is."""
+    """The progress in a pattern."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern

@@ -40,7 +40,7 @@ class KeyStore(NamedTuple):
 
 
 class StoreSettings(NamedTuple):
-    """Where a store is, as the settings say.
+    """The settings of a store.
 
     purpose: `keystore` or `truststore`, for the names of settings in errors.
     kind:    PEM or PKCS12.
@@ -84,7 +84,7 @@ def read_trust_store(store: StoreSettings) -> bytes:
 
 
 def _content(store: StoreSettings) -> bytes:
-    """The file, if it is of the kind that the settings say."""
+    """The file, if it is of the kind in the settings."""
     setting = f"ssl.{store.purpose}.location"
     try:
         with open(store.location, "rb") as file:

@@ -26,7 +26,7 @@ _BEYOND_WORDS = r"(?:[^\w,= ]|[\d_])"
 _UNCLEAR_SIGMA = re.compile(
     f"{_BEYOND_WORDS}\N{GREEK CAPITAL LETTER SIGMA}|\N{GREEK CAPITAL LETTER SIGMA}{_BEYOND_WORDS}"
 )
-"""Which of two small letters this is depends on where the word ends, which Java finds in another way."""
+"""Which of two small letters this is depends on the end of the word, which Java finds in another way."""
 
 
 class _UnclearError(Exception):
@@ -51,8 +51,8 @@ class PrincipalMapping:
     def name_of(self, subject: str) -> str | None:
         """The principal's name, without its type, of a certificate's subject; None if no rule matches.
 
-        Also None where Java may make another name: a pattern meets a line end, or may match nothing and meets a
-        character above U+FFFF, or a capital sigma at a digit or sign becomes a small letter.
+        Also None if Java may make another name: a pattern meets a line end, or may match nothing and meets a character
+        above U+FFFF, or a capital sigma at a digit or sign becomes a small letter.
         """
         try:
             for rule in self._rules:

@@ -1,4 +1,4 @@
-"""TLS of one listener as its settings say: the `SSLContext` for its clients, and the one for a client of another node.
+"""TLS of one listener by its settings: the `SSLContext` for its clients, and the one for a client of another node.
 
 Nothing here is imported by a broker without TLS: OpenSSL takes 8 MB.
 """
@@ -250,7 +250,7 @@ def _show(context: ssl.SSLContext, store: KeyStore) -> None:
 
 @contextmanager
 def _as_file(pem: bytes) -> Iterator[str]:
-    """A file for OpenSSL, which reads keys from files only: in memory where the system has that, else removed soon."""
+    """A file for OpenSSL, which reads keys from files only: in memory if the system has that, else removed soon."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("key")
         try:

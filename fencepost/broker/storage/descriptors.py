@@ -11,7 +11,7 @@ import resource
 from collections.abc import Callable
 
 ENOUGH_DESCRIPTORS = 1 << 20
-"""The limit where a system sets none."""
+"""The limit if the system sets none."""
 
 _WHERE_INFINITY_IS_REFUSED = 10_240  # macOS
 
@@ -71,5 +71,5 @@ class Descriptors:
     @property
     def has_room_for_each_connection(self) -> bool:
         """Whether each connection could have a second descriptor while a reply of it is being sent: a map of the file,
-        or the socket's own where the system sends."""
+        or a copy of the socket's if the system sends."""
         return 2 * self.connection_count + self.open_file_count() < self._for_both

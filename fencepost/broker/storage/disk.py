@@ -90,7 +90,7 @@ class LogFile(Protocol):
     def append(self, *buffers: bytes | bytearray | memoryview) -> None:
         """Write all buffers, back to back, at the end of the file.
 
-        Raises StorageError; the file is then cut back to its old size. NoRoomError only where that succeeded.
+        Raises StorageError; the file is then cut back to its old size. NoRoomError only if that succeeded.
         """
         ...
 
@@ -100,11 +100,10 @@ class LogFile(Protocol):
 
     def read_to_send(self, position: int, length_bytes: int) -> memoryview:
         """Read as `read` does, for bytes that are only handed to the system, to send: they may be the page cache's own
-        memory. May return fewer bytes where they are copied, because every client that reads slowly would hold such a
+        memory. May return fewer bytes if they are copied, because every client that reads slowly would hold such a
         copy.
 
-        Do not read the bytes otherwise. Where a disk fails later, the system fails to send them; this process would
-        die.
+        Do not read the bytes otherwise. If a disk fails later, the system fails to send them; this process would die.
         """
         ...
 
@@ -128,7 +127,7 @@ class LogFile(Protocol):
         ...
 
     def release_room(self) -> None:
-        """End appending: give back the room that was taken on the disk. Raises StorageError."""
+        """End appending: free the space that was preallocated. Raises StorageError."""
         ...
 
     def close(self) -> None: ...
@@ -193,6 +192,6 @@ class Disk(Protocol):
         """Have the system start writing all that is in memory of a directory's file system to the disk.
 
         Syncs of thousands of files are many times as fast after it. It makes nothing durable, raises nothing, and does
-        nothing where the system cannot do it.
+        nothing if the system cannot do it.
         """
         ...

@@ -45,8 +45,8 @@ class FileSlice:
     def send(self, descriptor: int) -> int:
         """Have the system send the first bytes to a socket; return how many it took, at least one.
 
-        Raises BlockingIOError where the socket is full, another OSError for any other failure: `pieces` then raises if
-        it is the file's.
+        Raises BlockingIOError if the socket is full, another OSError for any other failure: `pieces` then raises if it
+        is the file's.
         """
         sent_bytes = self._file.send(descriptor, self._position, self._length_bytes)
         if not sent_bytes:

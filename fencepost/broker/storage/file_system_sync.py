@@ -72,8 +72,8 @@ class FileSystem:
         return len(kib) == 2 and (int(kib[0]) + int(kib[1])) * 1024 <= file_count * MOST_UNWRITTEN_BYTES_PER_FILE
 
     def is_to_be_written_back(self) -> bool:
-        """Whether to write back all that is in memory now; for a caller that syncs files one by one as there is too
-        much to write. It pays where there are many syncs: after it there is little to write.
+        """Whether to write back all dirty memory now; for a caller that syncs files one by one as there is too much to
+        write. It pays for many syncs: after it there is little to write.
 
         True at most once until `written_back`.
         """
@@ -89,7 +89,7 @@ class FileSystem:
     def sync(self) -> bool:
         """Sync; return whether all that was written before is durable. May take long: call it on a thread.
 
-        False where anything failed, also another program's file: the files' own syncs find out which.
+        False if anything failed, also another program's file: the files' own syncs find out which.
         """
         with self._lock:  # the system reports a failure to one of two callers only
             if self.is_trusted:
@@ -102,8 +102,8 @@ class FileSystem:
 
 
 def reliable_file_system(path: str, device: int) -> FileSystem | None:
-    """The file system of a directory on a device (`st_dev`); None where its syncs do not report all that the files' own
-    do, or where the directory is on another device."""
+    """The file system of a directory on a device (`st_dev`); None if its syncs do not report all that the files' own
+    do, or if the directory is on another device."""
     sync = c_function("syncfs")
     if sync is None or not _is_reliable_linux(os.uname().release):
         return None
@@ -140,7 +140,7 @@ def _is_reliable_linux(release: str) -> bool:
 
 
 def _type_of_device(device: int) -> str | None:
-    """The type of the file system that is mounted from a device; None where none is mounted. Raises OSError.
+    """The type of the file system that is mounted from a device; None if none is mounted. Raises OSError.
 
     Source: proc_pid_mountinfo(5).
     """

@@ -3,7 +3,7 @@
 Files are opened on first use and closed again when too many are open, so that ten thousand partitions fit into a normal
 limit of descriptors. Reads are `pread`s into fresh memory, not memory maps: a bad sector behind a map kills the process
 with SIGBUS, behind a read it is an error that takes one partition offline. Only bytes that are sent unchanged may be
-mapped, or sent by the system: both report a bad sector, the map when its pages are brought into memory.
+mapped, or sent by the system: both report a bad sector, the map when its pages are loaded into memory.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ SMALLEST_MAPPED_BYTES = 512 * 1024
 """Shorter ranges are copied in less time than they are mapped."""
 
 COPIED_BYTES = 128 * 1024
-"""Bytes read at a time where a file cannot be mapped. Every client that does not read its reply holds as many."""
+"""Bytes read at a time if a file cannot be mapped. Every client that does not read its reply holds as many."""
 
 RELEASED_AT_ONCE = 16
 """Files closed together when no descriptor is left."""
 
 _NS_PER_MS = 1_000_000
 
-# From Linux's mman.h: bring all pages into memory now, and fail where one cannot be.
+# From Linux's mman.h: load all pages into memory now, and fail if one cannot be loaded.
 _MADV_POPULATE_READ = 22
 
 
@@ -232,7 +232,7 @@ class LocalFile:
         return self._closed
 
     def begin_sync(self, *, may_keep_open: bool) -> int:
-        """Return the descriptor, kept open until `end_sync`; negative where it is not kept: then no `end_sync` follows.
+        """Return the descriptor, kept open until `end_sync`; negative if it is not kept: then no `end_sync` follows.
 
         Raises StorageError for a closed file.
         """
@@ -311,7 +311,7 @@ class LocalDisk:
         return LocalFile(self, path, descriptor, size_bytes, self._file_system(device, path))
 
     def _file_system(self, device: int, path: str) -> FileSystem | None:
-        """The file system of a file, where its syncs can be trusted."""
+        """The file system of a file, if its syncs can be trusted."""
         if device not in self._file_systems:
             self._file_systems[device] = reliable_file_system(os.path.dirname(path), device)
         return self._file_systems[device]
@@ -504,7 +504,7 @@ class LocalDisk:
         return self._sync_threads.sync(self._parts(jobs, shared), errors, ended)
 
     def _parts(self, jobs: Iterable[SyncJob], shared: Mapping[FileSystem, Sequence[SyncJob]]) -> Sequence[SyncPart]:
-        """The parts that run side by side: single jobs, or those of a file system together where that is less work."""
+        """The parts that run side by side: single jobs, or those of a file system together if that is less work."""
         parts = [SyncPart((job,)) for job in jobs]
         for file_system, files in shared.items():
             if len(files) >= SMALLEST_FILE_COUNT:

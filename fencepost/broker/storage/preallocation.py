@@ -1,7 +1,7 @@
 """Preallocation: room on the disk for a file that grows, taken by the megabyte, as block by block costs more.
 
-Room behind a file's end changes neither its size nor its content. Where the system or the file system does not support
-it, a file grows as it is written.
+Room behind a file's end changes neither its size nor its content. If the system or the file system does not support it,
+a file grows as it is written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def preallocate(descriptor: int, position: int, length_bytes: int) -> bool:
 
 @cache
 def _fallocate() -> Callable[..., Any] | None:
-    """Linux's fallocate(2): `os.posix_fallocate` changes the size, and writes zeros where it is not supported."""
+    """Linux's fallocate(2): `os.posix_fallocate` changes the size, and writes zeros if it is not supported."""
     # Its offsets are longs in the libraries of 64-bit systems.
     if ctypes.sizeof(ctypes.c_long) < 8:
         return None

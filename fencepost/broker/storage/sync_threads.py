@@ -1,4 +1,4 @@
-"""Threads that wait for the device: they sync files and directories while the event loop goes on."""
+"""Threads that wait for the device: they sync files and directories while the event loop runs."""
 
 from __future__ import annotations
 

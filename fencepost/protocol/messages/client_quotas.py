@@ -8,7 +8,7 @@ from fencepost.protocol.schema import float64, int8, int16, int32, message, stru
 
 @struct
 class ComponentData:
-    """A part of the entities to look for. Entity types: `user`, `client-id`, `ip`.
+    """A filter of entities. Entity types: `user`, `client-id`, `ip`.
 
     match_type: 0 the name in `match`, 1 the default, 2 any name.
     """

@@ -26,10 +26,10 @@ class DescribedListener:
 
 @struct
 class DescribeClusterBroker:
-    """Address of a broker; `is_fenced` if it is not there.
+    """Address of a broker; `is_fenced` if it is not live.
 
-    Not Kafka's, of a broker of several: its state (alive, leaving, gone; "" where there are no states), the time at
-    which that began, and its listeners.
+    Not Kafka's, of a broker of several: its state (alive, leaving, gone; "" without states), the time at which that
+    began, and its listeners.
     """
 
     broker_id: int32 = 0
@@ -76,8 +76,8 @@ class Cursor:
 
 @message(key=75, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest:
-    """Ask for partitions, of all topics when `topics` is empty, with a limit per reply; `cursor` is where the previous
-    reply ended.
+    """Ask for partitions, of all topics when `topics` is empty, with a limit per reply; `cursor` is the end of the
+    previous reply.
     """
 
     topics: list[TopicRequest] = []

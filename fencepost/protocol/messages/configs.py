@@ -1,4 +1,4 @@
-"""DescribeConfigs: the effective configuration of topics and brokers, and where each value comes from (KIP-133)."""
+"""DescribeConfigs: the effective configuration of topics and brokers, and the source of each value (KIP-133)."""
 
 from fencepost.protocol.schema import field, int8, int16, int32, message, struct
 

@@ -33,7 +33,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct
 class ConsumerGroupHeartbeatResponseAssignment:
-    """All partitions that the member may use; it gives up all others."""
+    """All partitions that the member may use; it revokes all others."""
 
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = []
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended, for clients that check for truncation (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of a leader epoch, for clients that check for truncation (KIP-101, KIP-320)."""
 
 from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
@@ -22,7 +22,7 @@ class OffsetForLeaderTopic:
 
 @message(key=23, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
-    """Ask where leader epochs ended."""
+    """Ask for the end offsets of leader epochs."""
 
     replica_id: int32 = field(versions="3+", default=-2)  # -1 for a client, -2 for a debugging consumer
     topics: list[OffsetForLeaderTopic] = []

@@ -24,7 +24,7 @@ class ListOffsetsTopic:
 
 @message(key=2, versions="1-11", flexible="6+")
 class ListOffsetsRequest:
-    """Look up offsets. `isolation_level` 1 makes the last stable offset the latest."""
+    """Find offsets. `isolation_level` 1 makes the last stable offset the latest."""
 
     replica_id: int32 = 0  # -1 for a client
     isolation_level: int8 = field(versions="2+", default=0)

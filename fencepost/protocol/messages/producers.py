@@ -20,7 +20,7 @@ class DescribeProducersRequest:
 
 @struct
 class ProducerState:
-    """A producer in the state of the partition. The last two are -1 where no transaction has ended or is open."""
+    """A producer in the state of the partition. The last two are -1 if no transaction has ended or is open."""
 
     producer_id: int64 = 0
     producer_epoch: int32 = 0  # an int32 here, unlike anywhere else

@@ -49,7 +49,7 @@ class ReplicaElectionResult:
 
 @message(key=43, versions="0-2", flexible="2+")
 class ElectLeadersResponse:
-    """One result per partition; of all partitions only those where something happened."""
+    """One result per partition; of all partitions only those with an election or an error."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = field(versions="1+", default=0)

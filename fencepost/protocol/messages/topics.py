@@ -41,7 +41,7 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
-    """A setting that the new topic has, and where its value comes from."""
+    """A setting that the new topic has, and the source of its value."""
 
     name: str = ""
     value: str | None = ""

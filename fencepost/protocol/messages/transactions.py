@@ -8,7 +8,7 @@ class InitProducerIdRequest:
     """Ask for a producer id. With a transactional id it ends the transaction of an earlier instance, and fences that
     instance.
 
-    producer_id, producer_epoch: the identity so far, when the producer wants to go on with a higher epoch
+    producer_id, producer_epoch: the identity so far, if the producer wants to continue with a higher epoch
         (KIP-360).
     Version 6 is that of two-phase commit, which Kafka itself marks unstable (KIP-939).
 

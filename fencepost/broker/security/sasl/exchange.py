@@ -51,7 +51,7 @@ class Exchange(Protocol):
     """The tokens of one client and one authentication."""
 
     def evaluate(self, token: bytes) -> Found | Awaitable[Found]:
-        """Evaluate the client's next token; an awaitable where that takes long. Raises nothing.
+        """Evaluate the client's next token; an awaitable if that takes long. Raises nothing.
 
         It is not called again after Identified or Refused.
         """

@@ -40,7 +40,7 @@ TIMEOUT_S: Final = 5.0
 
 
 class JwksSettings(NamedTuple):
-    """Where the keys are, and when they are read again."""
+    """The URL of the keys, and the times at which they are read again."""
 
     url: str
     refresh_ms: int = 3_600_000

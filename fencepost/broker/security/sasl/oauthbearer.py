@@ -39,7 +39,7 @@ class InvalidToken(NamedTuple):
 
 
 ValidateToken = Callable[[str], "Bearer | InvalidToken | Awaitable[Bearer | InvalidToken]"]
-"""Validate a token; an awaitable where keys have to be fetched first."""
+"""Validate a token; an awaitable if keys have to be fetched first."""
 
 
 class OAuthBearerExchange:

@@ -1,7 +1,7 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512: the client proves that it knows its password, without sending it. Pure.
 
 The broker keeps keys that check a proof and cannot make one. A user that does not exist gets a challenge like all
-others, and fails where a wrong password does: names cannot be probed. Kafka fails such a client at its first message.
+others, and fails at the step of a wrong password: names cannot be probed. Kafka fails it at its first message.
 Source: RFC 5802, RFC 7677, KIP-84; Kafka's ScramSaslServer, ScramMessages and ScramFormatter, whose texts these are.
 """
 
