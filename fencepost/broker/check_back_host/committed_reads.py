@@ -19,7 +19,7 @@ class CommittedRead:
 
     next_offset:  offset of the next record.
     is_committed: whether open transactions end the read. They do not for a log that is written without transactions,
-                  where only a stranger can have opened one: it must not hide the records behind it.
+                  where only a foreign producer can have opened one: it must not hide the records behind it.
     """
 
     def __init__(self, next_offset: int = 0, *, is_committed: bool = True) -> None:

@@ -20,7 +20,7 @@ POLL_S: Final = 0.02
 """Between looks whether the transactions that hold a last stable offset have ended."""
 
 MOST_FOLLOWED: Final = 1_000
-"""Keys that are followed; beyond it, all begin anew."""
+"""Bound of the followed keys; beyond it, all are read from the beginning again."""
 
 
 class OwnJournal:
@@ -36,7 +36,7 @@ class OwnJournal:
         self._read = CommittedRead(is_committed=False)
 
     def begin(self) -> None:
-        """Read from the beginning again, for a check-back that begins anew."""
+        """Read from the beginning again, for a check-back that restarts."""
         self._read = CommittedRead(is_committed=False)
 
     async def read_state(self) -> Mapping[str, bytes | None]:

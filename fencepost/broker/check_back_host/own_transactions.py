@@ -17,7 +17,7 @@ from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.two_phase.tokens import Token
 
 STEP: Final = 2_000
-"""Transactional ids that are looked at in one step of the event loop."""
+"""Transactional ids that one step of the event loop examines."""
 
 
 class OwnTransactions:

@@ -108,7 +108,7 @@ class BrokerCheckBack:
         self._leads_others(topic_partition)
 
     def _leads_others(self, topic_partition: TopicPartition) -> None:
-        """Stop at once, as another node may ask from now on; begin anew when no more changes follow."""
+        """Stop at once, as another node may ask from now on; restart after the last of the changes."""
         if topic_partition.topic != TRANSACTION_STATE_TOPIC:
             return
         if self._task is not None:

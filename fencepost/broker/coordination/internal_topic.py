@@ -1,4 +1,4 @@
-"""Loader of a coordinator's internal topic: loads partitions that this broker leads, and gives up those it loses."""
+"""Loader of a coordinator's internal topic: loads partitions that this broker leads, and unloads those it loses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InternalTopicLoader:
 
     coordinator:     its name in log events.
     loaded:          called with a partition's index after its load; the load ends with this call.
-    resigned:        called with a partition's index after it was given up.
+    resigned:        called with a partition's index after this broker has resigned from it.
     partition_count: 0 while the topic does not exist.
     """
 
@@ -65,7 +65,7 @@ class InternalTopicLoader:
         self._load_partition(partition_log)
 
     def topic_deleted(self) -> None:
-        """Give up all partitions of the deleted topic."""
+        """Resign from all partitions of the deleted topic."""
         for index in range(self.partition_count):
             self._resign(index)
         self.partition_count = 0
@@ -117,7 +117,7 @@ class InternalTopicLoader:
             await loaded(index)
 
     def _finish_later(self, index: int, topic_partition: TopicPartition) -> None:
-        """Retry `loaded` in the background: requests are answered meanwhile."""
+        """Retry `loaded` in the background: the broker answers requests meanwhile."""
         assert self._loaded is not None
         task = AFTER_LOAD.start_retrying(partial(self._finish_once_more, self._loaded, index), concerns=topic_partition)
         self._finishing.add(task)

@@ -1,7 +1,7 @@
-"""Policy of reloads: when a coordinator's partition that failed unexpectedly is reloaded, and when it is given up.
+"""Policy of reloads: the pause before an unexpectedly failed coordinator's partition is reloaded, and their bound.
 
 A shard that may differ from its log is not served again: a reload builds a new shard from the log. A partition that
-fails at every load is given up after MAX_RELOADS.
+fails at every load is dropped after MAX_RELOADS.
 Source: Kafka's CoordinatorRuntime, states FAILED and LOADING.
 """
 
@@ -29,7 +29,7 @@ class ReloadPolicy:
         self._doubted_s: dict[int, float] = {}
 
     def pause_s(self, index: int, now_s: float) -> float | None:
-        """Return the pause before the reload of a failed shard; None if it is given up.
+        """Return the pause before the reload of a failed shard; None after the last reload.
 
         The first reload has no pause, later ones 1, 2, 4, 8 seconds.
         """
@@ -52,6 +52,6 @@ class ReloadPolicy:
         return delay_s
 
     def forget(self, index: int) -> None:
-        """Forget the failures of a partition that was given up, by an operator or for another leader."""
+        """Forget the failures of a partition after a resignation, for another leader or by an operator."""
         self._failures.pop(index, None)
         self._doubted_s.pop(index, None)

@@ -35,7 +35,7 @@ class Replay:
     """One load of one shard.
 
     only_latest_count: the last record of a key holds its whole state.
-    is_wanted:         False once the partition was given up; the replay then ends early.
+    is_wanted:         False once the broker has resigned from the partition; the replay then ends early.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Replay:
         self._latest: dict[bytes, tuple[bytes | None, RecordOrigin]] = {}  # in the order of their offsets
 
     async def run(self) -> bool:
-        """Apply the whole log, including records appended meanwhile; return False if the partition was given up.
+        """Apply the whole log, including records appended meanwhile; return False if `is_wanted` ended it.
 
         It returns in the step in which it reached the end of the log.
         Raises StorageError, also for an impossible record; DecodeError.

@@ -67,7 +67,7 @@ Progress = TypeVar("Progress")
 MAX_LOAD_WAIT_S = 1.0
 REFUSED_DEADLINE_PAUSE_S = 1.0
 LONGEST_COMMIT_WAIT_S = 10.0
-"""How long a request waits for the engine of a cluster, which may be away. Then it gets COORDINATOR_NOT_AVAILABLE, and
+"""Time that a request waits for a cluster's engine, which may not answer. Then it gets COORDINATOR_NOT_AVAILABLE, and
 its records may still be committed, as in Kafka when replicas lag. Clients wait 30 s for an answer, or longer."""
 FIRST_REFUSED_WORK_PAUSE_S = 1.0
 LONGEST_REFUSED_WORK_PAUSE_S = 60.0
@@ -238,8 +238,8 @@ class CoordinatorRuntime(Generic[S]):
         empty reply or None ends the work.
 
         A refused decision is retried after a pause that doubles up to LONGEST_REFUSED_WORK_PAUSE_S, also while the
-        partition loads. Raises CoordinatorRefusal if the partition is offline or given up, and without `is_patient` at
-        the first refusal.
+        partition loads. Raises CoordinatorRefusal if the partition is offline or resigned from, and without
+        `is_patient` at the first refusal.
         """
         progress: Progress | None = None
         pause_s = FIRST_REFUSED_WORK_PAUSE_S
@@ -335,7 +335,7 @@ class CoordinatorRuntime(Generic[S]):
     def submit_decision(self, partition: CoordinatorPartition[S], decision: Decision[ReplyT]) -> ReplyT:
         """Append and apply a decision that was made on a partition's shard in this step, as `execute_without_wait`.
 
-        Raises CoordinatorRefusal, also if the partition was given up or reloaded.
+        Raises CoordinatorRefusal, also after a resignation from the partition, or a reload.
         """
         if partition.state is not _ACTIVE or self._partitions.get(partition.index) is not partition:
             raise CoordinatorRefusal(ErrorCode.NOT_COORDINATOR)
@@ -586,7 +586,7 @@ class CoordinatorRuntime(Generic[S]):
             DECISION.failed(error, concerns=partition.log.topic_partition)
 
     def _reload_after_failed_deadline(self, partition: CoordinatorPartition[S]) -> None:
-        """Schedule the reload of a shard that computes its deadlines anew; see `ReloadPolicy`."""
+        """Schedule the reload of a shard after a failed deadline; see `ReloadPolicy`."""
         if self._partitions.get(partition.index) is not partition or partition.state is not _ACTIVE:
             return
         if partition.pending_reload is not None:

@@ -78,7 +78,7 @@ class DeadlineKind(IntEnum):
     PENDING_MEMBER = 1  # of a member id that was assigned and has not joined
     JOIN = 2  # of a group that prepares a rebalance
     SYNC = 3  # of a group whose members have to send SyncGroup
-    SWEEP = 4  # of the shard: look for expired offsets
+    SWEEP = 4  # of the shard: expire offsets
     REVOCATION = 5  # of a member of the consumer protocol that has to revoke partitions
     CLASSIC_JOIN = 6  # of a classic member of such a group that has to join again
     CLASSIC_SYNC = 7  # of a classic member of such a group that has joined

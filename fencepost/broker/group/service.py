@@ -161,7 +161,7 @@ class GroupService:
         await self._offsets_topic.ensure_loaded()
 
     def refuse_parked(self) -> None:
-        """Refuse all parked requests of members in a rebalance. The members look for the group's next coordinator."""
+        """Refuse all parked requests of members in a rebalance. The members find the group's next coordinator."""
         self._runtime.refuse_parked()
 
     async def close(self) -> None:
@@ -272,7 +272,7 @@ class GroupService:
         try:
             return await self._decide(request.group_id, lambda shard: shard.heartbeat(request, now_ms))
         except CoordinatorRefusal as refusal:
-            # An error would make old clients look for another coordinator while the group is only being loaded.
+            # An error would make old clients search for another coordinator while the group is only being loaded.
             if refusal.error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE
             return refusal.error
@@ -444,7 +444,7 @@ class GroupService:
         self, group_id: str, topic_partitions: Sequence[TopicPartition]
     ) -> ErrorCode | list[ErrorCode]:
         """Delete offsets in bounded batches. Returns one error for all partitions, or one for each: the error of a
-        refused batch stands for all partitions that remain."""
+        refused batch is that of all remaining partitions."""
         errors: list[ErrorCode] = []
         while True:
             remaining = topic_partitions[len(errors) :]

@@ -81,7 +81,7 @@ async def yield_if_large(context: RequestContext, count: int) -> None:
 
 
 async def look_for(context: RequestContext, names: Iterable[str]) -> None:
-    """Look for the topics that are not known here: another node may have created them moments ago."""
+    """Read the changes by other nodes if a topic is unknown here: another node may just have created it."""
     metadata = context.services.topics.metadata
     if may_have_missed(context.services, map(metadata.get, names)):
         context.blocks_connection = True

@@ -103,7 +103,7 @@ def handle_list_offsets(
     if request.replica_id != CONSUMER_REPLICA_ID:
         isolation = Isolation.LOG_END
     services = context.services
-    # A client may have heard of a topic, and of this node as a leader, from the node that has created it.
+    # The node that has created a topic may have named it, and this node as a leader, to the client.
     if may_have_missed(services, (services.topics.metadata.get(topic.name) for topic in request.topics)):
         return caught_up(context, lambda: _list(context, request, isolation))
     return _list(context, request, isolation)

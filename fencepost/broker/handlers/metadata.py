@@ -203,7 +203,7 @@ async def _create_and_respond(
         name: error for name in missing if (error := await _create(services, name)) is not ErrorCode.NONE
     }
     if services.confirmations is not None and len(refused) < len(missing):
-        await services.confirmations.everywhere()  # the client goes on to the leaders
+        await services.confirmations.everywhere()  # the client connects to the leaders next
     described = _describe_asked(services, request, asked, refused)
     return described if isinstance(described, MetadataResponse) else await described
 

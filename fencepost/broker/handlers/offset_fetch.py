@@ -83,7 +83,7 @@ def _described_offsets(rights: Rights, topics: list[Any], are_named: bool) -> Sl
     shown = []
     for topic in topics:
         yield
-        # A topic without a name was given by an id that nobody has.
+        # A topic without a name was given by an id that no topic has.
         if topic.name and not rights.may(DESCRIBE, TOPIC, topic.name):
             if not are_named:
                 continue

@@ -102,7 +102,7 @@ async def handle_share_fetch(context: RequestContext, request: ShareFetchRequest
             # The session was reopened or closed during the wait: a later request holds the records acquired now.
             return ShareFetchResponse(error_code=ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         if not _may_read(context, AclResource.GROUP, group_id):
-            return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)  # it was taken away meanwhile
+            return ShareFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)  # removed meanwhile
         for partition, result in found.items():
             if result.is_exhausted:
                 continue
@@ -286,7 +286,7 @@ class _Acquisition:
         has_answer = False
         acquired_bytes = acquired_count = 0
         for partition, share_partition in self._share_partitions.items():
-            log = self._log(partition)  # looked up at each attempt: rights may have been taken away during the wait
+            log = self._log(partition)  # at each attempt: rights may have been removed during the wait
             if share_partition.is_dropped or isinstance(log, ErrorCode):
                 self._answers[partition] = AcquireResult(error=_error_of_lost_leadership(log))
                 has_answer = True

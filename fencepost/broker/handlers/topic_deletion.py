@@ -60,7 +60,7 @@ def _to_delete(request: DeleteTopicsRequest, version: int) -> Sequence[DeleteTop
 
 
 def _right_to_delete_name(context: RequestContext, request: Any, name: str) -> Needed | Unknown:
-    """That a topic does not exist is said to those who may describe it, whether they may delete it or not."""
+    """Only a client that may describe a topic learns that it does not exist; the right to delete does not matter."""
     services = context.services
     is_missing = services.topics.metadata.get(name) is None
     if is_missing and services.gate is not None and services.gate.rights_of(context).may(DESCRIBE, TOPIC, name):

@@ -24,7 +24,7 @@ Context = Any
 """A `RequestContext`, whose module imports this one."""
 
 MAXIMUM_NOTED: Final = 10_000
-"""Connections and groups that are remembered as noted; then they are noted anew."""
+"""Bound of the connections and groups remembered as noted; beyond it, all are forgotten, and may be noted again."""
 MAXIMUM_LISTED: Final = 100
 """Partitions that one line names."""
 

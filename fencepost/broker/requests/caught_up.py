@@ -11,7 +11,7 @@ Response = TypeVar("Response")
 
 
 def may_have_missed(services: Services, found: Iterable[object | None] = (None,)) -> bool:
-    """Whether another node may have created a topic that is asked for, or have taken a partition or given it away.
+    """Whether another node may have created a requested topic, or the leader of a partition may have changed.
 
     found: the metadata of each topic, None if the topic is unknown; it is not read if there are no other nodes.
     """

@@ -59,7 +59,7 @@ class Refusal(NamedTuple):
 
 class Unknown:
     """In place of a right or a refusal: nothing is lacking now, but the verdict is not kept. For an item that the
-    handler refuses, such as a topic id that nobody has yet."""
+    handler refuses, such as a topic id that no topic has yet."""
 
 
 UNKNOWN: Final = Unknown()

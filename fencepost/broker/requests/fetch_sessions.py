@@ -141,9 +141,9 @@ class FetchSessionCache:
     """The fetch sessions of this broker, at most `maximum_count` with together `maximum_bytes` (-1: no bound).
 
     If no slot is left, a new session replaces one unused for two minutes, else a smaller one older than two minutes.
-    If no memory is left, sessions unused for two minutes are evicted. Else no session is opened and the client goes on
-    with full fetches. A session that grows beyond the memory ends: its client gets FETCH_SESSION_ID_NOT_FOUND and
-    begins again with a full fetch. Kafka counts sessions only.
+    If no memory is left, sessions unused for two minutes are evicted. Else no session is opened and the client
+    continues with full fetches. A session that grows beyond the memory ends: its client gets
+    FETCH_SESSION_ID_NOT_FOUND and begins again with a full fetch. Kafka counts sessions only.
     randomness: the source of the ids; the system's, unless given.
     """
 

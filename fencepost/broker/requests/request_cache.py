@@ -8,7 +8,7 @@ or epoch in it; decoding it costs more than finding it. A miss must cost next to
 never repeat a request. A hit must be certain: all constant bytes are compared, so no digest can collide. Memory is
 bounded per connection, and requests that are not repeated leave.
 
-Plan. A decoded request is compiled to a `RequestShape`: constant bytes, and where the varying fields lie between them.
+Plan. A decoded request is compiled to a `RequestShape`: constant bytes, and the positions of the varying fields.
 Requests of one layout differ in constant bytes only, so one `unpack` of a frame splits it for all of them, and a
 dictionary finds the request by its constant bytes. The size of the frame selects the layouts, if no records vary it.
 If they do, the layouts of the API are tried one after the other, up to the first records; `following` bytes decide

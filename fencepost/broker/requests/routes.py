@@ -81,7 +81,7 @@ class Api:
 class Route:
     """One version of an API: its handler, and how its requests are read.
 
-    carries_records: whether requests have record batches, which lie in the memory of the frame.
+    carries_records: whether requests have record batches, which are slices of the frame.
     varying:      the paths of the fields in which requests that repeat differ; None if they are decoded each time.
     answer_paths: the paths of the fields that vary in a usual answer; None if this version lacks one of them.
     require_lease: called before an answer leaves; None if there is no lease, or answers are true without it.

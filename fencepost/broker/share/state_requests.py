@@ -53,7 +53,7 @@ class _Batch(NamedTuple):
 
 
 class StateRequests:
-    """Sends the requests. Several may be on their way to a node at a time; they arrive in order."""
+    """Sends the requests. Several may be in flight to one node; they arrive in order."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers

@@ -190,8 +190,8 @@ class Completion:
         )
 
     def _log_given_up(self, refusal: CoordinatorRefusal) -> None:
-        """Log and keep why it ends early: the partition was given up or its disk failed. The next coordinator finds
-        the prepared transaction in the log."""
+        """Log and keep the reason for the early end: a resignation, or a failed disk. The next coordinator finds the
+        prepared transaction in the log."""
         transactional_id = self.transaction.transactional_id
         log.warning("transaction_completion_given_up", transactional_id=transactional_id, error=refusal.error.name)
         self.refusal = refusal.error
@@ -347,7 +347,7 @@ class Completion:
             await end_tasks(*deliveries)
 
     def _require_ownership(self) -> None:
-        """Raises CoordinatorRefusal if the partition was given up or reloaded, or the transaction has changed."""
+        """Raises CoordinatorRefusal after a resignation or a reload, or if the transaction has changed."""
         partition, transaction = self.partition, self.transaction
         if (
             self._context.runtime.partition(partition.index) is not partition

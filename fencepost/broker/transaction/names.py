@@ -1,6 +1,6 @@
 """Rules that an operator gives by the names of transactional ids: which are two-phase, and which expire early. Pure.
 
-Names are globs: `orders-*`, `till-?`, `shop-[ab]`. They stand for clients that know nothing of KIP-939.
+Names are globs: `orders-*`, `till-?`, `shop-[ab]`. They serve clients that do not support KIP-939.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def above_reserved_blocks(value: bytes) -> bytes:
 
 
 def after_restore(values: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the values to write after all data were restored to an earlier moment, while clients live on.
+    """Return the values to write after all data were restored to an earlier moment, while clients keep their state.
 
     Producers may hold ids, and epochs of their ids, that were given out after that moment. No such id is given out
     again, and a transactional id gets a new producer id with its next session: an epoch that follows from the restored

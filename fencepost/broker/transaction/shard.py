@@ -2,8 +2,8 @@
 
 A `decide_…` function reads the shard and returns the records to append with the reply; only `apply` changes the shard
 (and a decision's `settle` its deadlines), so loading the partition is `apply` over its log. A prepared transaction is
-in the log and in `prepared_without_completion`: the service takes it from there, sends its markers and asks for
-`decide_completion`. Requests that meet it meanwhile are answered CONCURRENT_TRANSACTIONS.
+in the log and in `prepared_without_completion`: the service takes it from there, sends its markers and calls
+`decide_completion`. Until then, requests about it are answered CONCURRENT_TRANSACTIONS.
 Source: Kafka's TransactionCoordinator and TransactionStateManager.
 """
 

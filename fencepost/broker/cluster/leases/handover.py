@@ -35,9 +35,9 @@ async def hand_over(placement: LeasePlacement, topics: Topics, moves: Sequence[M
 
 
 async def hand_over_due(placement: LeasePlacement, topics: Topics, store_moves: StoreMoves, *, within_s: float) -> None:
-    """Carry out the moves that are due, and those that are due after them, for about so long. Raises StorageError.
+    """Carry out the moves that are due, and those that are due after them, for about `within_s`. Raises StorageError.
 
-    A partition moves only from where it is served: one whose log is being opened has files open that nobody closes.
+    Only the node that serves a partition moves it: a log that is being opened has open files that no task closes.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + within_s

@@ -22,9 +22,9 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.last_leader_state import LastLeaderState
 
 REMEMBERED_S = 60.0
-"""How long Metadata names a node that is gone: longer than a process that dies again and again waits for the next."""
+"""Time during which Metadata names a lost node: longer than the pauses between restarts of a crashing process."""
 SETTLING_S = 15.0
-"""How long a node that has come is left alone, by default: see `should_lead`."""
+"""Default time during which a node that has joined gets no further partitions: see `should_lead`."""
 NO_EPOCH = 0
 """Of a partition that is not placed yet."""
 

@@ -45,9 +45,9 @@ Endpoints = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class StoredLeases:
-    """The rows, read at one moment, read_ms. endpoints: of each node; since_ms: when the state of each node began, by
-    the same clock as read_ms; last_state: of each partition, by its last leader; held: the ids of deleted topics that a
-    node may not have heard of yet."""
+    """The rows, read at one moment, read_ms. endpoints: addresses of each node; since_ms: start of the state of each
+    node, by the same clock as read_ms; last_state: state of each partition, by its last leader; held: the ids of
+    deleted topics whose deletion a node may not have read yet."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
@@ -242,7 +242,7 @@ def store_event(
     endpoints: Endpoints | None = None,
     last_state: Mapping[TopicPartition, LastLeaderState],
 ) -> bool:
-    """See `LeaseStore.node_event`. now_ms: wall time; the state of a node that starts begins anew."""
+    """See `LeaseStore.node_event`. now_ms: wall time, from which the state of a node that starts is counted."""
     table = read_leases(database).table
     change = decide_event(table, node_id, event)
     if change is None:
@@ -323,7 +323,7 @@ def _place_missing(database: sqlite3.Connection, name: str) -> None:
 
 
 def _remove(database: sqlite3.Connection, name: str) -> None:
-    """Replace the rows of a topic that is deleted by one for each node that is there: it may have logs open, or take
+    """Replace the rows of a topic that is deleted by one for each node: it may have logs of the topic open, or accept
     offsets for it."""
     (topic_id,) = database.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
     database.execute("DELETE FROM partitions WHERE topic_id = ?", (topic_id,))

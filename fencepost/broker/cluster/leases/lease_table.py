@@ -4,10 +4,10 @@ A node holds one lease, from its start until it stops or dies; who leads a parti
 `decide_…` function reads a `LeaseTable` and returns the change; only `apply` changes the table. The caller stores the
 change in one transaction with the rows that it was decided from, so that two nodes never decide from the same state.
 
-Two rules fence, and both are the caller's to keep, as only it knows locks and files:
+Two rules fence. The caller has to keep both, as only it has the locks and files:
 - LOST is decided only by a caller that has the lock of the lost node's directory, so that process no longer runs;
 - a move is decided only by the leader itself, after it has closed the partition's log.
-So the files of a partition are closed whenever its leader changes, wherever they are.
+So the files of a partition are closed whenever its leader changes, in any directory.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NodeEvent(StrEnum):
 
 
 NODE_TRANSITIONS: Final[Mapping[tuple[NodeState, NodeEvent], NodeState]] = {
-    # A restart ends a drain: the operator's wish was for the process that is gone.
+    # A restart ends a drain: the operator's request was for the process that has ended.
     (NodeState.GONE, NodeEvent.STARTED): NodeState.ALIVE,
     (NodeState.GONE, NodeEvent.LOST): NodeState.GONE,
     (NodeState.ALIVE, NodeEvent.STARTED): NodeState.ALIVE,

@@ -18,8 +18,8 @@ MARGIN_S: Final = 0.5
 class LocalLease:
     """The part of this node's lease that the node may rely on.
 
-    It is asked when an answer leaves, and no timer ends it: a process that was stopped and goes on reads its sockets
-    before its timers. Writes need not ask: they are guarded by the fence.
+    It is checked when an answer leaves, and no timer ends it: a process that was stopped and continues reads its
+    sockets before its timers. Writes need no check: the fence guards them.
     duration_s: length of the lease in the database. monotonic_s: a clock that nobody sets, in seconds.
     """
 

@@ -1,6 +1,6 @@
 """Figures of the engine that keeps a broker's logs, for metrics: gathered at a scrape, and not before.
 
-The parts count for themselves as they work, and know nothing of metrics.
+The parts count as they work, and do not depend on metrics.
 """
 
 from __future__ import annotations

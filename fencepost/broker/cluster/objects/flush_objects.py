@@ -43,7 +43,7 @@ class FlushUploads:
     async def put(self, contents: Sequence[bytes | memoryview]) -> uuid.UUID:
         """Store the contents, back to back, as a new object; return its id.
 
-        Goes on until it succeeds or is cancelled, each time with another name: a try that seemed to fail may arrive.
+        Retries until it succeeds or is cancelled, each time with another name: a put that seemed to fail may arrive.
         """
         content = contents[0] if len(contents) == 1 else b"".join(contents)
         pause_s = FIRST_PAUSE_S

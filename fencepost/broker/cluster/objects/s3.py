@@ -50,8 +50,8 @@ CHUNK_BYTES: Final = 1024 * 1024
 NAMES_PER_DELETE: Final = 1000
 LISTED_PER_PAGE: Final = 1000
 THREADS_END_S: Final = 0.2
-"""How long the process waits at its end for obstore's threads. One that still hands over an answer, when the
-interpreter is gone, aborts the process: 24 of 60 short programs ended so, and none with this pause."""
+"""How long the process waits at its end for obstore's threads. One that delivers an answer after the end of
+the interpreter aborts the process: 24 of 60 short programs ended so, and none with this pause."""
 _OWNER_ONLY = 0o600
 
 atexit.register(time.sleep, THREADS_END_S)
@@ -63,7 +63,7 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _SENT_TO = re.compile(r"Error performing [A-Z]+ (\w+://[^/\s]+)")
 _CAUSE = re.compile(r'(?:message|error): "([^"\\]*)"')
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
-"""Of the cause of an error without an answer, which obstore tells in the lines for debugging alone."""
+"""The cause of an error without an answer, which obstore reports in the lines for debugging only."""
 _TEMPORARY_CODES = frozenset(
     {"ExpiredToken", "RequestTimeTooSkewed", "RequestTimeout", "SlowDown", "TokenRefreshRequired"}
 )

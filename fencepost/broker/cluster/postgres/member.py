@@ -222,7 +222,7 @@ class PostgresMember:
         renewal = await self._store.renew(self.node_id)
         if self._has_resigned.is_set():
             return  # meanwhile: the renewed lease belongs to an incarnation that is over
-        # Seen as the answer comes: PostgreSQL may have been away while the renewal was under way.
+        # Checked after the answer: PostgreSQL may have been unavailable during the renewal.
         if not self.lease.is_held():
             self._leave_others_time()
         self.lease.renewed(sent_at_s)
@@ -253,7 +253,7 @@ class PostgresMember:
             )
 
     async def _start_again(self) -> None:
-        """Start as another incarnation. Goes on trying while PostgreSQL does not answer."""
+        """Start as another incarnation. Retries while PostgreSQL does not answer."""
         while True:
             try:
                 await self._store.begin_incarnation(uuid4())
@@ -272,7 +272,7 @@ class PostgresMember:
                 return
 
     def _leave_others_time(self) -> None:
-        """Take nothing over for a while: PostgreSQL was away, perhaps, and others have yet to renew their leases."""
+        """Take no partition over for one lease: after an outage of PostgreSQL the others have yet to renew theirs."""
         self._takes_over_from_s = self.lease.now_s() + self._store.lease_s
 
     # While the node serves

@@ -229,7 +229,7 @@ class PostgresMetadataStore:
                 raise
 
     async def follow(self) -> None:
-        """Look for changes of other nodes now. A NOTIFY comes some moments after the commit that it tells of."""
+        """Check for changes by other nodes now. A NOTIFY arrives some moments after its commit."""
         async with self._follows:
             counts = await self._read_counts()
             changed = {kind for kind, count in counts.items() if self._counts.get(kind) != count}

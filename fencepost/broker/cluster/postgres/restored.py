@@ -43,10 +43,10 @@ async def after_restore(
     address: PostgresAddress,
     values_after: Callable[[Mapping[str, bytes]], Mapping[str, bytes]],
 ) -> RestoredCluster:
-    """Raise all fences and leader epochs, and write the documents that `values_after` makes of those that are there.
+    """Raise all fences and leader epochs, and write the documents that `values_after` makes from the present ones.
 
-    All nodes are gone afterwards: those that still run are refused, and start as new ones. It may be run again. Leases
-    that nobody renews are waited for. Raises StorageError; then nothing is changed.
+    All nodes are in the state *gone* afterwards: those that still run are refused, and start as new ones. It may be run
+    again. It waits until leases without renewals have ended. Raises StorageError; then no row is changed.
     """
     with translated(address):
         await require_durability(connection, address)

@@ -217,7 +217,7 @@ class PostgresGarbage:
                 names += of_topic
                 if is_empty:
                     empty.add(topic_id)
-            # By the second pass, every node that led the topic has heard of it, or has lost its lease.
+            # By the second pass, every node that led the topic has been notified of it, or has lost its lease.
             await connection.execute("DELETE FROM deletions WHERE topic_id = ANY($1)", list(empty & self._emptied))
             self._emptied = empty
             await _discard(connection, names)

@@ -93,7 +93,7 @@ CROSS JOIN LATERAL (
 class PostgresTail:
     """The store of the tails, for `TailStore`.
 
-    application_name: names the sessions of the node's present incarnation; the commit connection is opened anew when it
+    application_name: names the sessions of the node's present incarnation; the commit connection is reopened when it
                       changes, as another node ends the sessions of an incarnation by their name.
     attempts:         attempts to connect, for flushes and for restores.
     """
@@ -197,10 +197,10 @@ class PostgresTail:
         return is_held, frozenset(PartitionKey(topic_id.bytes, number) for topic_id, number in not_led)
 
     async def _has_last(self, connection: Connection, flush: FlushId) -> bool:
-        """Whether a server that was connected to anew has the flush before this one.
+        """Whether the server has the flush before this one, after a reconnection.
 
         It has not if it was restored to an earlier moment, or if a standby took over that lacked commits: a flush at
-        offsets beyond the end that it knows would leave a hole.
+        offsets beyond its end of the log would leave a hole.
         """
         if self._continues or self._last is None or self._last[3].fence != flush.fence:
             return True

@@ -1,6 +1,6 @@
 """Directories of the nodes below one data directory, and the partitions' directories that move between them.
 
-A partition's directory moves by rename(2), as a whole, into the directory of the node that leads it by then. Only that
+A partition's directory moves by rename(2), as a whole, into the directory of its new leader. Only that
 node moves it. Its files are closed: see `leases`.
 """
 
@@ -124,7 +124,7 @@ class NodeDirectories:
             try:
                 await self._disk.sync((), (self._own, *sorted(sources)))
             except StorageError as error:
-                # After a loss of power they may be where they were, and are brought again.
+                # After a loss of power they may be in their old directories, and are moved again.
                 log.warning("moved_directories_not_synced", path=self._own, reason=str(error))
         return arrivals
 
@@ -162,7 +162,7 @@ class NodeDirectories:
         directories = [f"{self._own}/{name}" for name in topic_ids]
         files: list[LogFile] = []
         try:
-            # A directory that does not say whose it is would count as one whose creation a loss of power cut short.
+            # A directory without a topic id would count as one whose creation a loss of power cut short.
             files += [self._disk.open(f"{directory}/{METADATA_FILE}") for directory in directories]
             await self._disk.sync(files, (self._own, *directories))
             await self._store.mark_created(topic_ids)

@@ -78,7 +78,7 @@ def _require_none(path: str, found: Sequence[str]) -> None:
 
 
 def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[NodeId], now_ms: int) -> None:
-    """Give every partition a row and every node its state, and forget the deletions whose files are gone."""
+    """Give every partition a row and every node its state, and delete the rows of completed deletions."""
     known = read_leases(database).table.partitions
     place_all(database)
     for name, lease in read_leases(database).table.partitions.items():

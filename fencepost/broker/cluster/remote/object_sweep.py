@@ -25,7 +25,7 @@ SWEEP: Final = Place("sweep of objects", Policy.RETRY)
 INTERVAL_S: Final = 60.0
 GRACE_S: Final = 10 * 60.0
 ORPHAN_AGE_MS: Final = 60 * 60 * 1000
-"""Twice as old as an upload may become before it is made anew."""
+"""Twice the age after which an upload is restarted."""
 LISTING_INTERVAL_S: Final = 24 * 60 * 60.0
 """A listing costs a request for each thousand objects."""
 REMOVED_TOGETHER_COUNT: Final = 1000
@@ -50,7 +50,7 @@ class ObjectSweep:
         self._task = SWEEP.start_retrying(self._run)
 
     async def close(self) -> None:
-        """Stop; what is not done is done by another node, or later."""
+        """Stop; another node, or a later sweep, does the rest."""
         await end_tasks(self._task)
         self._task = None
 
@@ -68,9 +68,9 @@ class ObjectSweep:
                 log.warning("sweep_waits", reason=str(error))
 
     async def remove_garbage(self) -> int:
-        """Find garbage, and remove what has been garbage for the grace; returns how many objects that were.
+        """Find garbage, remove the objects that have been garbage for the grace, and return their number.
 
-        Raises ObjectStoreError, StoreUnavailableError; the next call goes on.
+        Raises ObjectStoreError, StoreUnavailableError; the next call continues.
         """
         if not await self._table.holds_sweep():
             return 0

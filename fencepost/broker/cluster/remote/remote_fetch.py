@@ -48,7 +48,7 @@ class _Failure(NamedTuple):
 class RemoteFetch:
     """The sealed segments of the logs that this node leads, for `RemoteLogStore`.
 
-    scratch_bytes: of those that are here, at most; more are evicted, those that were not read for the longest first.
+    scratch_bytes: bound of the local segments together; beyond it, the longest unread are evicted first.
     fetched_count: segments fetched since the start. fetched_bytes: of their log files.
     """
 
@@ -73,7 +73,7 @@ class RemoteFetch:
         self._failures: dict[RemoteSegmentMetadata, _Failure] = {}
 
     async def close(self) -> None:
-        """Give up what is on its way."""
+        """Cancel the fetches that are under way."""
         tasks = list(self._coming.values())
         await end_tasks(*tasks)
 
@@ -160,8 +160,8 @@ class RemoteFetch:
     # Eviction
 
     async def make_room(self) -> None:
-        """Evict segments until the others fit into the scratch. Called regularly: what was not read since the last
-        call counts as unread."""
+        """Evict segments until the others fit into the scratch. Called regularly: a segment without a read since
+        the last call counts as unread."""
         here = [
             (kept, one) async for kept in self._kept.each() for one in kept.stored if not isinstance(one, RemoteSegment)
         ]
@@ -206,7 +206,7 @@ class RemoteFetch:
 
 
 class RemoteLogRestore:
-    """Restores what opening logs takes of their sealed segments, for `RemoteLogSource`."""
+    """Restores the files of sealed segments that opening logs needs, for `RemoteLogSource`."""
 
     def __init__(self, objects: SegmentObjects, table: RemoteLogMetadata, disk: Disk) -> None:
         self._objects = objects

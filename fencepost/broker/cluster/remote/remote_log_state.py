@@ -1,4 +1,4 @@
-"""The logs that a node leads, each with what the shared store has of it.
+"""The logs that a node leads, each with its part in the shared store.
 
 A segment of a log is known by its object in memory: compaction puts another in its place, of the same offsets perhaps.
 """
@@ -20,7 +20,7 @@ from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSeg
 from fencepost.broker.log.segment.segment import Segment
 
 LOGS_PER_SLICE: Final = 200
-"""Looked at in one step of the event loop, which takes some 2 ms."""
+"""Logs examined in one step of the event loop, which takes some 2 ms."""
 READ_TOGETHER_COUNT: Final = 500
 """Partitions whose rows are read with one statement."""
 
@@ -28,8 +28,8 @@ READ_TOGETHER_COUNT: Final = 500
 class RemoteLogState:
     """One log that is led here.
 
-    leadership: as what this node may change its rows.
-    rows:       of its sealed segments, by base offset.
+    leadership: the fence and leader epoch under which this node changes its rows.
+    rows:       rows of its sealed segments, by base offset.
     stored:     its segments that are in the store as they are now, with their rows.
     """
 
@@ -59,7 +59,7 @@ class RemoteLogState:
         return self.log.log_end_offset if following is None else following
 
     def tail(self, now_ms: int) -> TailOfLog:
-        """What of the log is not in the store as it is now."""
+        """The part of the log that is not in the store, or is there in an older form."""
         log = self.log
         rolled = []
         for segment in log.segments.sealed:
@@ -98,7 +98,7 @@ class RemoteLogState:
     def log_start(self, cleaned_offset: int) -> LogStart | None:
         """The log's start and how far it is compacted, where that is not stored yet, or leaves rows without use.
 
-        cleaned_offset: up to which the log is compacted here; what of that is not stored yet does not count.
+        cleaned_offset: end of the compacted part here; it counts only if all segments below are stored.
         """
         cleaned_to = cleaned_offset if self._is_stored_below(cleaned_offset) else self.cleaned_to
         first_base = self.log.segments.first.base_offset
@@ -163,7 +163,7 @@ class RemoteLogStates:
         return kept.log_start(self._logs.cleaned_offset(kept.log.topic_partition))
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """Forget what is known of a log: its rows are read again."""
+        """Forget a log: its rows are read again."""
         self._kept.pop(topic_partition, None)
 
     async def refresh(self) -> None:

@@ -30,7 +30,7 @@ class RemoteLogs:
     `RemoteLogSource` of its restore.
 
     leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
-    limits:          when segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
+    limits:          bounds at which segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
     monotonic_s:     a clock that nobody sets, in seconds.
     """
 

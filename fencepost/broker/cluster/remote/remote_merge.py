@@ -37,7 +37,7 @@ INTERVAL_S: Final = 10.0
 SHARE_OF_TIME: Final = 0.2
 """Of the time between two merges: brokers have other things to do, and merging can wait."""
 SHARE_OF_SCRATCH: Final = 0.25
-"""The most of the scratch that one merge may need for the segments that it brings."""
+"""The largest share of the scratch that one merge may need for the segments that it fetches."""
 REST_S: Final = 600.0
 """How long a log rests after a merge has failed."""
 
@@ -70,7 +70,7 @@ class RemoteMerge:
         self._task = MERGING.start_retrying(self._run)
 
     async def close(self) -> None:
-        """Stop. A merge that is under way is given up."""
+        """Stop. A merge that is under way is cancelled."""
         await end_tasks(self._task)
         self._task = None
 

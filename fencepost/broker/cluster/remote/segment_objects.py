@@ -1,6 +1,6 @@
-"""Files of sealed segments on their way to the object store and back.
+"""Upload of the files of sealed segments to the object store, and their download.
 
-An object that an upload leaves behind when it is given up is an orphan, which the sweep finds by its age.
+An object of a cancelled upload is an orphan, which the sweep finds by its age.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, storage_error
 
 READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-"""What reading a segment takes."""
+"""Files that a read of a segment needs."""
 
 
 class SegmentObjects:
@@ -75,7 +75,7 @@ class SegmentObjects:
                 except OSError as error:
                     raise storage_error("read", path, error) from error
             else:
-                # What is hashed is what is sent: an index may be written again meanwhile.
+                # The hashed bytes must be those that are sent: an index may be rewritten meanwhile.
                 content = self._disk.read_file(path)
                 if content is None:
                     raise StorageError(f"{path} is missing")

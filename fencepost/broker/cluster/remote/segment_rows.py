@@ -14,12 +14,12 @@ from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 
 
 class RemoteLogRows(NamedTuple):
-    """What is stored of the part of a log below its tail.
+    """The stored rows of a log below its tail.
 
-    sealed_end: where the tail begins.
-    cleaned_to: the offset up to which compaction has come.
+    sealed_end: offset at which the tail begins.
+    cleaned_to: the offset up to which the log is compacted.
     epochs:     content of the log's `leader-epoch-checkpoint`, up to the sealed end.
-    segments:   in rising order. The last one stays even below the log's start, as it has the state of the producers.
+    segments:   rows in rising order. The last one stays even below the log's start, as it has the producers' state.
     """
 
     sealed_end: int
@@ -30,7 +30,7 @@ class RemoteLogRows(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """As what a node changes the rows of a partition: refused unless fence and leader epoch are still these."""
+    """The right of a node to change the rows of a partition: refused unless fence and leader epoch are still these."""
 
     node_id: int
     fence: int
@@ -40,8 +40,8 @@ class Leadership(NamedTuple):
 class LogStart(NamedTuple):
     """Where a log begins now, and how it is led.
 
-    first_base: of the first segment that is left.
-    cleaned_to: the offset up to which compaction has come, in what is stored.
+    first_base: base offset of the first remaining segment.
+    cleaned_to: the offset up to which the stored log is compacted.
     """
 
     leadership: Leadership
@@ -72,8 +72,8 @@ class RemoteLogMetadata(Protocol):
         """Put a segment, whose objects are stored, in place of all rows from its base to its end: of the tail, and of
         segments that were compacted into it.
 
-        names:  of its objects.
-        epochs: of the log, up to the sealed end.
+        names:  names of its objects.
+        epochs: leader epochs of the log, up to the sealed end.
         Returns the segment as it is stored: its leader epoch is the highest of the rows that it replaces. Returns None,
         and has done nothing, if the node does not lead the partition so any more. A call that had its effect may be
         repeated. Raises StorageError, and has done nothing, where the rows are not exactly those of the
@@ -82,7 +82,7 @@ class RemoteLogMetadata(Protocol):
         ...
 
     async def raise_log_starts(self, starts: Mapping[PartitionKey, LogStart]) -> set[PartitionKey]:
-        """Let logs begin later; what lies wholly below the first segment that is left becomes garbage.
+        """Raise the starts of logs; objects wholly below the first remaining segment become garbage.
 
         Returns the partitions for which that was done: the others are led differently by now.
         """
@@ -97,8 +97,8 @@ class GarbageTable(Protocol):
         ...
 
     async def find(self) -> int:
-        """Move to the garbage what rows no longer name: flushes all of which is sealed, and what deleted topics had.
-        Finishes the deletion of a topic that had nothing in two passes. Returns how many names that were."""
+        """Move to the garbage the names that no row has any more: of wholly sealed flushes, and of deleted topics.
+        Finishes the deletion of a topic that had no name in two passes. Returns the number of names."""
         ...
 
     async def due(self, grace_s: float, limit: int) -> Sequence[str]:

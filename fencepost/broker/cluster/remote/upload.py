@@ -1,7 +1,7 @@
 """Uploads: rolled segments of the logs that a node leads go into the object store, in place of rows of the tail.
 
-Compacted segments follow the same way, in place of the segments that they were made from. What fails is tried again in
-the next pass; the rows, which are swapped in one transaction, always cover the log.
+Compacted segments follow the same way, in place of the segments that they were made from. The next pass
+retries failures; the rows, which are swapped in one transaction, always cover the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SegmentUpload:
 
     limits:          may be replaced at any time.
     sealed_count:    segments that were sealed since the start. sealed_bytes: of their log files.
-    tail_bytes:      of all logs together, as of the last pass.
+    tail_bytes:      size of all tails together, as of the last pass.
     after_each_pass: further work on the logs, such as making room.
     """
 
@@ -78,7 +78,7 @@ class SegmentUpload:
         self._task = UPLOADING.start_retrying(self._run)
 
     async def close(self) -> None:
-        """Stop. An upload that is under way is given up."""
+        """Stop. An upload that is under way is cancelled."""
         await end_tasks(self._task)
         self._task = None
 
@@ -91,8 +91,8 @@ class SegmentUpload:
             await asyncio.sleep(INTERVAL_S)
 
     async def upload_once(self) -> int:
-        """Make one pass: roll what is due, seal the most urgent segments, store the starts of logs. Returns how many
-        segments were sealed. Raises StoreUnavailableError."""
+        """Make one pass: roll due segments, seal the most urgent ones, store the starts of logs. Returns the number of
+        sealed segments. Raises StoreUnavailableError."""
         await self._kept.refresh()
         now_ms = self._clock.now_ms()
         plan = plan_uploads([one.tail(now_ms) async for one in self._kept.each()], self.limits)
@@ -166,7 +166,7 @@ class SegmentUpload:
         )
         await self._fetch_snapshot(kept, end_offset)
         sealed = await self._objects.upload(kept.key, sealed, partition_log.files.directory)
-        # The cleaner renames files while others are read by their names: what was sent may be of two segments.
+        # The cleaner renames files while others are read by their names: the sent files may be of two segments.
         is_as_before = segment in set(partition_log.segments) and kept.is_led
         if not is_as_before or self._monotonic_s() - began_s > OLDEST_UPLOAD_S:
             return False
@@ -196,8 +196,8 @@ class SegmentUpload:
         return True
 
     async def _fetch_snapshot(self, kept: RemoteLogState, end_offset: int) -> None:
-        """Bring the producers' state at the end of a rewritten segment, where only the store has it: segments that were
-        brought came without. Raises StorageError, StoreUnavailableError."""
+        """Fetch the producers' state at the end of a rewritten segment, if only the store has it: fetched segments come
+        without. Raises StorageError, StoreUnavailableError."""
         files = kept.log.files
         row = kept.row_up_to(end_offset)
         if end_offset not in files.snapshot_offsets and row is not None:

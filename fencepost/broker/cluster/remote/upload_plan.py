@@ -1,8 +1,8 @@
-"""What a node seals next: which logs begin a segment, which segments go into the object store first, and which of those
-that are there become one.
+"""Plan of a node's uploads: logs that begin a segment, the order in which segments go into the object store, and stored
+segments that are merged.
 
-Pure. A tail in the database costs more than an object, and is what a take-over reads; many small objects cost more than
-few large ones. So logs go on in one segment until it is large enough, or until the node's tails together are too much.
+Pure. A tail in the database costs more than an object, and a take-over reads it; many small objects cost more than
+few large ones. So a log stays in one segment until that is large enough, or until the node's tails exceed the budget.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ INTERNAL_SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """Coordinators load all of their logs at a take-over, and small segments are compacted sooner."""
 TAIL_BUDGET_BYTES: Final = 128 * 1024 * 1024
 ROLLED_DOWN_TO: Final = 0.75
-"""Of the budget: what is left after logs were rolled for it, so that they are not rolled for every few bytes."""
+"""Share of the budget that remains after logs were rolled for it, so that they are not rolled for every few bytes."""
 OLD_MS: Final = 10 * 60 * 1000
 MERGED_COUNT: Final = 8
 """The fewest segments that are merged; fewer are not worth the work."""
 MERGED_AT_ONCE: Final = 1_000
 PARTS_OF_RETENTION: Final = 10
-"""Retention deletes whole segments, so a merged one has at most such a part of what is kept."""
+"""Retention deletes whole segments, so a merged one has at most 1 / PARTS_OF_RETENTION of the retained bytes."""
 
 
 class UploadLimits(NamedTuple):
     """segment_bytes: a segment of this size is rolled; internal_segment_bytes: one of a coordinator's topic.
 
-    tail_budget_bytes: of all tails of a node together.
-    old_ms:            a segment that was begun so long ago is rolled once half of the budget is used.
+    tail_budget_bytes: bound of all tails of a node together.
+    old_ms:            age at which a segment is rolled, once half of the budget is used.
     """
 
     segment_bytes: int = SEGMENT_BYTES
@@ -44,7 +44,7 @@ class RolledSegment(NamedTuple):
     """A rolled segment that is not in the object store as it is now.
 
     is_ready:   whether all of it is committed, and all of its files are written.
-    is_in_tail: whether rows of the tail hold it; else it was compacted, and older objects hold what it was made from.
+    is_in_tail: whether rows of the tail hold it; else it was compacted, and older objects hold its sources.
     """
 
     base_offset: int
@@ -54,7 +54,7 @@ class RolledSegment(NamedTuple):
 
 
 class TailOfLog(NamedTuple):
-    """What of a log is not sealed. active_age_ms: since its active segment was begun. rolled: in rising order."""
+    """The unsealed part of a log. active_age_ms: age of its active segment. rolled: segments in rising order."""
 
     name: TopicPartition
     active_bytes: int
@@ -69,7 +69,7 @@ class TailOfLog(NamedTuple):
 class UploadPlan(NamedTuple):
     """rolls: logs to begin a new segment. seals: the next segment of logs to upload, the most urgent first.
 
-    tail_bytes: of all logs, before.
+    tail_bytes: size of all tails, before.
     """
 
     rolls: list[TopicPartition]
@@ -152,8 +152,8 @@ def merge_limits(
 def plan_merge(stored: Sequence[StoredSegment], limits: MergeLimits) -> tuple[int, int] | None:
     """Plan the next merge of a log: from which offset to which, the oldest first; None if none is due.
 
-    stored: in rising order. A merge is due for many neighbours that fit into one segment, none of which is larger than
-    the others together: so no record is merged more than some six times until its segment is full.
+    stored: segments in rising order. A merge is due for many neighbours that fit into one segment, none of which is
+    larger than the others together: so no record is merged more than some six times until its segment is full.
     """
     if sum(one.size_bytes <= limits.size_bytes // 2 for one in stored) < MERGED_COUNT:
         return None

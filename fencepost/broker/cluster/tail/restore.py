@@ -68,9 +68,9 @@ class TailRestore:
         self._objects = objects
 
     async def prepare(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
-        """Restore logs. Goes on trying until the database answers, or until the node has resigned.
+        """Restore logs. Retries until the database answers, or until the node has resigned.
 
-        A log whose objects cannot be had now has not arrived; the caller comes again, and others do not wait for it.
+        A log whose objects cannot be read now has not arrived; the caller retries, and others do not wait for it.
         """
         fence = self._tenure.fence
         loop = asyncio.get_running_loop()

@@ -36,7 +36,7 @@ LEFT_INTERVAL_S: Final = 60.0
 """A partition that went to another node may come back within moments, and is being restored then."""
 
 MARK_FILE: Final = ".scratch"
-"""Says that a directory is scratch; its content names the cluster."""
+"""Marks a directory as scratch; its content names the cluster."""
 _CHECKPOINTS: Final = (CLEAN_SHUTDOWN_FILE, CLEANER_FILE, RECOVERY_POINT_FILE, RESERVE_FILE, LOG_START_FILE)
 
 

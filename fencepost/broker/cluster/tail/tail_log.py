@@ -50,7 +50,7 @@ FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
 REPORT_INTERVAL_S: Final = 5.0
 STATEMENT_BYTES: Final = 1024 * 1024
-"""Of the rows of one statement, where no objects are used for more: PostgreSQL gives up on longer ones in time for a
+"""Bytes of the rows of one statement, if no objects are used for more: PostgreSQL cancels longer ones in time for a
 take-over."""
 UPLOADS_SIDE_BY_SIDE: Final = 4
 """Of all flushes that are under way, in their order."""
@@ -284,7 +284,7 @@ class TailLog:
                     if await self._store.commit(flush, rows, object_sizes=object_sizes):
                         break
                 except NotLedError as error:
-                    # Deleted, and perhaps created again under its name: the log here is of the topic that is gone.
+                    # The topic is deleted, and perhaps created again under its name: the log here is of the old topic.
                     self._left_out.update((row.key, row.leader_epoch) for row in rows if row.key in error.keys)
                     self._tenure.resign_from(error.keys)
                     break
@@ -318,7 +318,7 @@ class TailLog:
             self.is_waiting = False
 
     def _may_flush(self, fence: int) -> bool:
-        """Whether flushes under a fence may go on: the node has not begun anew, and none of them was refused."""
+        """Whether flushes under a fence may continue: the node has no newer fence, and none of them was refused."""
         return self._tenure.fence == fence > self._lost_fence
 
     def _resign(self, fence: int, reason: str) -> None:
@@ -347,7 +347,7 @@ class TailLog:
         return StoredParts(rows, sizes, kept_until_s)
 
     async def _upload(self, fence: int, part: FlushPart, objects: FlushObjects) -> UUID:
-        """Store a part of a flush; goes on trying. Raises ResignedError."""
+        """Store a part of a flush; retries until it succeeds. Raises ResignedError."""
         timeout_s = FIRST_PUT_TIMEOUT_S
         async with self._uploads:
             while self._may_flush(fence):

@@ -114,7 +114,7 @@ class FlushObjects(Protocol):
     """Objects that hold the bytes of large flushes."""
 
     async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
-        """Store the contents, back to back, as a new object; goes on trying, each time with a name of its own."""
+        """Store the contents, back to back, as a new object; retries, each time with a name of its own."""
         ...
 
     async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
@@ -177,5 +177,5 @@ class Tenure(Protocol):
         ...
 
     def resign_from(self, keys: Collection[PartitionKey]) -> None:
-        """Stop leading these partitions, in this step, as the store says that this node does not lead them."""
+        """Stop leading these partitions, in this step, because the store reports that this node does not lead them."""
         ...

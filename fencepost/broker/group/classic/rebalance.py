@@ -118,7 +118,7 @@ class ClassicRebalance:
         effects.set_deadline(_sync(group), effects.now_ms + group.rebalance_timeout_ms)
 
     def upgrade_to_consumer_group(self, group: ClassicGroup, effects: DecisionBuilder) -> None:
-        """Convert the group to the consumer protocol: parked members have to join again, and only sessions go on."""
+        """Convert the group to the consumer protocol: parked members have to join again, and only sessions continue."""
         for member in group.members.values():
             self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, effects)
             self.restart_session(group, member, effects)

@@ -183,7 +183,7 @@ class ConsumerMembership:
     def leave(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, effects: DecisionBuilder
     ) -> ConsumerGroupHeartbeatResponse:
-        """Remove a member, or mark a static one as away. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+        """Remove a member, or mark a static one as absent. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
         response = ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         if request.instance_id is None:
             member = group.members.get(request.member_id)
@@ -313,7 +313,7 @@ def _check_epoch(member: ConsumerMember, epoch: int, reported: ReportedPartition
 def _updated(
     member: ConsumerMember, request: ConsumerGroupHeartbeatRequest, sender: HeartbeatContext
 ) -> ConsumerMember:
-    """Return the member with the changes of the request; None and -1 stand for no change."""
+    """Return the member with the changes of the request; None and -1 mean no change."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
         member,

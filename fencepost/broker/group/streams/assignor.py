@@ -87,7 +87,7 @@ class _Process:
 class _Quota:
     """Quota of tasks per member while others have fewer: an equal share, rounded up.
 
-    A member that has reached its quota no longer counts; the quota of the others is computed anew.
+    A member that has reached its quota no longer counts; the quota of the others is recomputed.
     """
 
     def __init__(self, task_count: int, member_count: int) -> None:
