@@ -22,11 +22,11 @@ class State(Enum):
     """State of a transaction in doubt."""
 
     WAITING = "waiting"  # for the time of the next question
-    ASKING = "asking"  # a question is on its way
-    PARKED = "parked"  # an administrator has to decide; nobody is asked
+    ASKING = "asking"  # a question is in flight
+    PARKED = "parked"  # an administrator has to decide; no source is asked
     DECIDED = "decided"  # and recorded; it is to be ended at `next_ms`
     ENDING = "ending"  # its coordinator is being asked to end it
-    LEAVING = "leaving"  # not open any more: its outcome has to be looked up
+    LEAVING = "leaving"  # not open any more: its outcome has to be read
 
 
 class Event(Enum):
@@ -266,7 +266,7 @@ def pause_ms(settings: ResolverSettings, count: int) -> int:
     interval, longest, backoff = settings.interval_ms, settings.interval_max_ms, settings.backoff
     if interval >= longest or backoff <= 1:
         return min(interval, longest)
-    # Not by as many multiplications as the count says, which may be from a record that others wrote.
+    # Not by `count` multiplications: it may come from a record that others wrote, and be huge.
     if count - 1 >= math.log(longest / max(interval, 1)) / math.log(backoff):
         return longest
     return min(round(interval * backoff ** (count - 1)), longest)

@@ -23,7 +23,7 @@ LOG_APPEND_TIME: Final = 1
 class _Clients:
     """kafka-python's clients on one thread of their own: they are not for several. options: of theirs.
 
-    After a failure they are made anew.
+    After a failure they are created again.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class _Clients:
         return self._client("producer", partial(KafkaProducer, acks="all", **self._options))
 
     def consumer(self, isolation: str) -> Any:
-        """It has no group, and reads what it is assigned."""
+        """It has no group, and reads its assigned partitions."""
         from kafka import KafkaConsumer
 
         make = partial(
@@ -103,7 +103,7 @@ class KafkaJournal:
         from kafka import TopicPartition
 
         found: dict[str, bytes | None] = {}
-        # The journal is written without transactions: one that a stranger has opened must not hide what is behind it.
+        # The journal is written without transactions: one by a foreign producer must not hide the records behind it.
         consumer = self._clients.consumer("read_uncommitted")
         if not consumer.partitions_for_topic(STATE_TOPIC):
             return found
@@ -154,7 +154,7 @@ def create_topic(admin: Any, topic: str) -> None:
 class KafkaRecords:
     """See `fencepost.check_back.question.RecordReader`. Each key that is asked for is followed from then on.
 
-    timeout_s: of one reading; the longest of a question.
+    timeout_s: bound of one read, at most that of a question.
     """
 
     def __init__(self, options: Mapping[str, Any], timeout_s: float) -> None:
@@ -178,7 +178,7 @@ class KafkaRecords:
         numbers = consumer.partitions_for_topic(topic)
         if not numbers:
             return None
-        # The high watermarks: what is in open transactions now has to end before it counts, or does not.
+        # The high watermarks: transactions that are open now have to end before their records count, or do not.
         ends = self._clients.consumer("read_uncommitted").end_offsets(
             [TopicPartition(topic, number) for number in sorted(numbers)]
         )
@@ -189,7 +189,7 @@ class KafkaRecords:
 
 
 class _Followed:
-    """The latest record under a key, of what has been read."""
+    """The latest record under a key, as far as the partitions were read."""
 
     def __init__(self) -> None:
         self.latest: LatestRecord | None = None
@@ -205,10 +205,10 @@ class _Followed:
 
 
 def _read_on(consumer: Any, place: Any, next_offset: int, end: int, timeout_s: float) -> tuple[list[Any], int]:
-    """The committed records of a partition between two offsets, and the offset to go on at. Raises TimeoutError."""
+    """The committed records of a partition between two offsets, and the next offset to read. Raises TimeoutError."""
     consumer.assign([place])
     begins = consumer.beginning_offsets([place])[place]
-    # Beyond the end: the topic was created anew.
+    # Beyond the end: the topic was created again.
     consumer.seek(place, max(next_offset, begins) if next_offset <= end else begins)
     found: list[Any] = []
     give_up_at_s = time.monotonic() + timeout_s

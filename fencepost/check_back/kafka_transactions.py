@@ -34,7 +34,7 @@ TWO_PHASE_TIMEOUT_MS: Final = 2_147_483_647
 class KafkaTransactions:
     """See `fencepost.check_back.ports.Transactions`.
 
-    globs: of the ids that are wanted. options: of kafka-python's clients.
+    globs: patterns of the ids. options: settings of kafka-python's clients.
     """
 
     def __init__(self, bootstrap_servers: str, globs: Sequence[str], **options: Any) -> None:

@@ -27,7 +27,7 @@ class Transactions(Protocol):
 
     async def end(self, question: Question, *, commit: bool) -> str:
         """End a transaction; return its outcome, also if a client has ended it: `commit`, `abort`, or `unknown` if
-        no coordinator can say any more. The outcome is durable then.
+        its coordinator has forgotten it. The outcome is durable then.
         """
 
     async def outcome(self, question: Question) -> tuple[str, Decider]:

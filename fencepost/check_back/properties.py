@@ -1,7 +1,7 @@
 """The settings of resolvers as text: `fencepost.check.back.resolvers`, and `fencepost.check.back.NAME.KEY` of each.
 
-Read from the broker's settings and from the file of `fencepost check-back --config` alike. Everything that is wrong is
-found at the start, and said with the name of the setting.
+Read from the broker's settings and from the file of `fencepost check-back --config` alike. Every error is found at the
+start, and reported with the name of the setting.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ KEYS: Final = ("type", "ids", *SCHEDULE, *dict.fromkeys(key for kind in TYPES.va
 def resolver_settings(properties: Mapping[str, str]) -> tuple[ResolverSettings, ...]:
     """Read the resolvers, in the order of the list. Names that do not begin with `fencepost.check.back.` are left out.
 
-    Raises ResolverSettingsError with every problem found. Files that are named are looked for.
+    Raises ResolverSettingsError with every problem found, such as a named file that does not exist.
     """
     problems: list[tuple[str, str]] = []
     names = _names(properties, problems)

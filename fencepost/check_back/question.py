@@ -14,7 +14,7 @@ class Answer(Enum):
 
     COMMIT = "commit"
     ABORT = "abort"
-    UNKNOWN = "unknown"  # the source was asked, and cannot say (yet)
+    UNKNOWN = "unknown"  # the source has answered that it does not know the outcome (yet)
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ def decided_entry(case: Case, decision: str, by: Decider, now_ms: int) -> Entry:
 
 
 def ended_entry(case: Case, outcome: str, by: Decider, now_ms: int) -> Entry:
-    """The end of a transaction: `commit`, `abort`, or `unknown` if its coordinator cannot say any more."""
+    """The end of a transaction: `commit`, `abort`, or `unknown` if its coordinator has forgotten it."""
     return _audit(
         case.question,
         now_ms,

@@ -193,7 +193,7 @@ class Schedule:
     def ended(self, case: Case, outcome: str | None, now_ms: int) -> list[Entry]:
         """Record the result of an attempt to end a transaction.
 
-        outcome: `commit` or `abort`, as its coordinator has it; `unknown` if it cannot say any more; None if no
+        outcome: `commit` or `abort`, as its coordinator has it; `unknown` if it has forgotten it; None if no
         coordinator could be asked.
         """
         current = self.cases.get(case.key)
@@ -285,7 +285,7 @@ class Schedule:
                     self.cases[key] = dataclasses.replace(case, next_ms=latest_ms)
 
     def next_due_ms(self) -> int | None:
-        """When the next piece of work is due; None if there is none, or all of it is on its way."""
+        """The time of the next piece of work; None if there is none, or all of it is under way."""
         return min(
             (
                 case.next_ms

@@ -170,13 +170,13 @@ class CheckBack:
     async def _is_open(self, case: Case) -> bool:
         """Ask the coordinator whether a transaction is still open; if it cannot be asked, assume that it is.
 
-        A service that was only slow may have ended it meanwhile. The source's answer is then about something else: a
-        claim, for one, says abort because it finds nothing that waits for a commit.
+        A service that was only slow may have ended it meanwhile. The source's answer then does not count: a
+        claim, for one, answers abort because it finds no transaction that waits for a commit.
         """
         try:
             outcome, _ = await self._transactions.outcome(case.question)
         except Unavailable:
-            return True  # the answer stands; the end finds out
+            return True  # the answer counts; the attempt to end it finds out
         return outcome == "open"
 
     async def _end(self, case: Case) -> None:

@@ -10,7 +10,7 @@ from enum import Enum
 class Exhausted(Enum):
     """Fate of a transaction whose source has answered `unknown` at every check."""
 
-    PARK = "park"  # it stays open, nobody is asked any more, and an administrator decides
+    PARK = "park"  # it stays open, no source is asked any more, and an administrator decides
     ABORT = "abort"
     COMMIT = "commit"
 

@@ -1,4 +1,4 @@
-"""Transactions in doubt: open, without a time-out or with a source that is asked about them; and what comes next."""
+"""Transactions in doubt: open, without a time-out or with a source that is asked; and the next step of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from fencepost.diagnosis.words import duration
 
 @dataclass(frozen=True)
 class Check:
-    """What a check-back knows of a transaction. Times in ms since 1970.
+    """The state of a transaction in a check-back. Times in ms since 1970.
 
-    resolver: the name of the source that is asked. resolver_error: why that does not answer at present.
-    next_ms: when the next question is due; None while one is on its way, and when none will be asked.
-    checks: answers `unknown`. checks_max: after which it is parked, or decided; None if its settings are not known.
-    decided: how and by whom, in words. is_wanted: an administrator wants the source asked at once.
+    resolver: the name of the source that is asked. resolver_error: its present error.
+    next_ms: time of the next question; None while one is in flight, and if none will be asked.
+    checks: answers `unknown`. checks_max: their number at which it is parked, or decided; None if that is unknown.
+    decided: the decision and its author, in words. is_wanted: an administrator wants the source asked at once.
     """
 
     resolver: str
@@ -31,8 +31,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A transaction in doubt; resolver and the like are those of its Check, if it has one. next_words: what happens
-    next.
+    """A transaction in doubt; resolver and the like are those of its Check, if it has one. next_words: the next
+    step.
     """
 
     transactional_id: str
@@ -53,7 +53,7 @@ class Doubt:
 
 
 def doubt_of(view: CoordinatorView, check: Check | None, now_ms: int) -> Doubt | None:
-    """Return what is in doubt about a transaction; None if nothing is: it is decided, or its time-out ends it."""
+    """Return the doubt about a transaction; None if there is none: it is decided, or its time-out ends it."""
     if view.state != ONGOING or view.started_ms < 0 or not (view.is_two_phase or check is not None):
         return None
     return Doubt(

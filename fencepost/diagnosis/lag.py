@@ -43,7 +43,7 @@ class ReadableRecords(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """How far a group is behind. None where it is unknown; `unknown` says why.
+    """How far a group is behind. None if it is unknown; `unknown` has the reason.
 
     end:         offsets from the committed one to the high watermark, as all tools show it.
     deliverable: records that a read_committed consumer gets now; offsets, for the part that is not counted.

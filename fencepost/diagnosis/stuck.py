@@ -16,7 +16,7 @@ OPEN_STATES: Final = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})
 UNLIMITED_TIMEOUT_MS: Final = 2**31 - 1
 """The time-out of transactions in two phases (KIP-939), which never time out."""
 SWEEP_MS: Final = 10_000
-"""Brokers look for transactions past their time-outs this often."""
+"""Interval at which brokers search for transactions past their time-outs."""
 
 
 class Cause(Enum):
@@ -29,7 +29,7 @@ class Cause(Enum):
     PREPARE_COMMIT = "prepare_commit"  # decided, but markers are missing
     PREPARE_ABORT = "prepare_abort"
     HANGING = "hanging"  # no coordinator knows it
-    COORDINATOR_NOT_AVAILABLE = "coordinator_not_available"  # nobody can say
+    COORDINATOR_NOT_AVAILABLE = "coordinator_not_available"  # a coordinator has not answered
     NOT_DURABLE = "not_durable"  # no transaction is open: the end of one is not durable yet
     OFFLINE = "offline"  # the partition itself does not answer
 
@@ -49,7 +49,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that is open in the partition, as the partition says. Times in ms since 1970; -1 unknown.
+    """A transaction that is open in the partition, by the partition's own state. Times in ms since 1970; -1 unknown.
 
     began_ms: the time of its first record here.
     """
@@ -80,7 +80,7 @@ class CoordinatorView:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When it times out; None if it does not: it is decided, has no time-out, or nobody knows its start."""
+        """The time of its time-out; None if it has none: it is decided, is two-phase, or its start is unknown."""
         if self.state != ONGOING or self.is_two_phase or self.started_ms < 0:
             return None
         return self.started_ms + self.timeout_ms
@@ -96,7 +96,7 @@ class CoordinatorView:
 
 @dataclass(frozen=True)
 class Client:
-    """Who is behind a producer id, as the broker's HTTP port says. Empty text where it does not say."""
+    """The client with a producer id, as the broker's HTTP port reports it. Empty text if it does not report it."""
 
     address: str = ""
     client_id: str = ""

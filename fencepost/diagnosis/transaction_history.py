@@ -1,4 +1,4 @@
-"""How the transactions of one id went, as the records of `__transaction_state` that compaction has left tell."""
+"""The course of the transactions of one id, by the records of `__transaction_state` that compaction has left."""
 
 from __future__ import annotations
 

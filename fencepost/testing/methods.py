@@ -100,7 +100,7 @@ class Fault:
 class BrokerMethods(ABC):
     """Methods with which a test controls and queries a broker. Calls from several threads wait for each other.
 
-    keeps_requests: whether the broker can show what clients have sent.
+    keeps_requests: whether the broker can show the requests of clients.
     """
 
     keeps_requests = True

@@ -26,14 +26,14 @@ LONGEST_BODY_BYTES: Final = 4096
 LONGEST_HEAD_BYTES: Final = 16 * 1024
 READ_BYTES: Final = 16 * 1024
 CANNOT_KNOW: Final = frozenset({400, 404, 410, 414, 422, 431})
-"""The statuses that are about this one token. Clients choose their ids: such a status says nothing of the service."""
+"""The statuses that are about this one token. Clients choose their ids: such a status is no fault of the service."""
 EXPECTED: Final = '{"outcome": "commit"}, or "abort", or "unknown"'
 ANSWERS: Final = {answer.value: answer for answer in Answer}
 
 
 class HttpResolver:
     """settings.options: `url`; `ca.file`, certificates to trust instead of the system's; `bearer.file`, a token to
-    send, read anew for each question."""
+    send, read again for each question."""
 
     def __init__(self, settings: ResolverSettings) -> None:
         self._name = settings.name

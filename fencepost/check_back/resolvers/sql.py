@@ -4,9 +4,9 @@ There are three ways, chosen by `claim` and `query`. Each is one READ COMMITTED 
 before the answer is given.
 
 - `outcome`: a row of `fencepost_outcome` for each transaction. The application's local transaction inserts 'commit';
-  the claim inserts 'abort' unless a row is there. The unique index lets the later of the two wait, and then conflict.
+  the claim inserts 'abort' unless a row exists. The unique index lets the later of the two wait, and then conflict.
 - `session`: the row of `fencepost.two_phase.PostgresLog`. The claim raises its generation, as a session does that
-  takes over, so its writer can record no more token; the token that is there says `commit`.
+  takes over, so its writer can record no more token; the stored token means `commit`.
 - `query`: a question of the application's own, read-only. It claims nothing, so no row means unknown.
 """
 
@@ -37,7 +37,7 @@ LOCK_SHARE: Final = 0.5
 LOCK_NOT_AVAILABLE = "55P03"
 CANNOT_HOLD = frozenset({LOCK_NOT_AVAILABLE, "22001", "22021", "22P05", "54000"})
 """The local transaction is running and has written its row; or the token is of a length or an alphabet that the
-column does not have, so no row can have it. Clients choose their ids: such a one says nothing of the database."""
+column does not have, so no row can have it. Clients choose their ids: such a one is no fault of the database."""
 SHUT_DOWN = frozenset({"57P01", "57P02", "57P03", "08003", "08006"})
 REMEDIES: Final = {
     "42P01": "has no table {table}; create it as docs/check-back.md says, or correct table",
@@ -59,11 +59,11 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
 class _LostError(Exception):
-    """The server has closed the connection; whether it had carried out the claim is not known."""
+    """The server has closed the connection; whether it had executed the claim is unknown."""
 
 
 class SqlResolver:
-    """settings.options: `dsn.file`, whose text is a URI or `key=value` pairs of libpq, read anew for each connection;
+    """settings.options: `dsn.file`, whose text is a URI or `key=value` pairs of libpq, read again for each connection;
     `claim`, `table`, `key` or `query`."""
 
     def __init__(self, settings: ResolverSettings) -> None:
@@ -254,7 +254,7 @@ class SqlResolver:
 
 
 def _redacted(error: psycopg.Error, dsn: str) -> str:
-    """The server's or libpq's reason in one line, without anything that the DSN says."""
+    """The server's or libpq's reason in one line, without any part of the DSN."""
     line = str(error).partition("\n")[0]
     reason = line.rpartition("failed: ")[2] or line
     for value in conninfo_to_dict(dsn).values():

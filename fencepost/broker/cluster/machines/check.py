@@ -1,8 +1,8 @@
 """Check of a cluster's rows against its objects: every acknowledged record has a row, and every row has its object.
 
 A plain check reads one moment of the database, and then lists all objects: it knows names and sizes. A deep one reads
-all bytes, too, and compares checksums. An object may disappear during the check because its row was
-replaced. So missing objects are compared with the rows once more before they count as problems.
+all bytes, too, and compares checksums. An object may disappear during the check because its row was replaced. So
+missing objects are compared with the rows once more before they count as problems.
 """
 
 from __future__ import annotations

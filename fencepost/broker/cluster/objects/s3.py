@@ -50,8 +50,8 @@ CHUNK_BYTES: Final = 1024 * 1024
 NAMES_PER_DELETE: Final = 1000
 LISTED_PER_PAGE: Final = 1000
 THREADS_END_S: Final = 0.2
-"""How long the process waits at its end for obstore's threads. One that delivers an answer after the end of
-the interpreter aborts the process: 24 of 60 short programs ended so, and none with this pause."""
+"""How long the process waits at its end for obstore's threads. One that delivers an answer after the end of the
+interpreter aborts the process: 24 of 60 short programs ended so, and none with this pause."""
 _OWNER_ONLY = 0o600
 
 atexit.register(time.sleep, THREADS_END_S)

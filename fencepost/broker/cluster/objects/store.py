@@ -37,7 +37,7 @@ class StoredObject(NamedTuple):
 class ObjectStore(Protocol):
     """An object store. Names are those of `names`, below the prefix that the store was opened with.
 
-    All methods raise ObjectStoreError: ObjectStoreRefusedError or ObjectStoreTroubleError, and if it is named,
+    All methods raise ObjectStoreError: ObjectStoreRefusedError or ObjectStoreTroubleError, and some, as noted,
     ObjectMissingError. None retries: callers put the same bytes under another name, as a put that seemed to fail
     may arrive later.
     """

@@ -166,8 +166,8 @@ class ProcessMember:
             table = self.placement.known.table
             if table.state(node_id) is NodeState.GONE and not table.led_by(node_id):
                 return  # another node was faster
-            # Also when this task is cancelled, the lock is held until the store has
-            # made or refused the change: the lost node could start meanwhile, and lose its partitions again.
+            # Also when this task is cancelled, the lock is held until the store has made or refused the change:
+            # the lost node could start meanwhile, and lose its partitions again.
             last_state = checkpointed(self._disk, directory, table.partitions)
             await self._store.node_event(node_id, NodeEvent.LOST, last_state=last_state)
         log.warning("node_taken_over", node=node_id)

@@ -1,7 +1,7 @@
 """Uploads: rolled segments of the logs that a node leads go into the object store, in place of rows of the tail.
 
-Compacted segments follow the same way, in place of the segments that they were made from. The next pass
-retries failures; the rows, which are swapped in one transaction, always cover the log.
+Compacted segments follow the same way, in place of the segments that they were made from. The next pass retries
+failures; the rows, which are swapped in one transaction, always cover the log.
 """
 
 from __future__ import annotations
