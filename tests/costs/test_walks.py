@@ -28,13 +28,13 @@ class Limits(NamedTuple):
 
 # fmt: off
 LIMITS = {
-    ("one broker", "Produce"):            Limits(8,  29, 99,  78,  1),
-    ("one broker", "Fetch"):              Limits(7,  19, 42,  30,  0),
-    ("one broker", "EndTxn to Complete"): Limits(10, 39, 292, 252, 1),
+    ("one broker", "Produce"):            Limits(8,  29, 98,  78,  1),
+    ("one broker", "Fetch"):              Limits(7,  19, 40,  28,  0),
+    ("one broker", "EndTxn to Complete"): Limits(10, 39, 289, 252, 1),
     ("one broker", "JoinGroup"):          Limits(7,  23, 80,  72,  0),
-    ("cluster",    "Produce"):            Limits(9,  32, 126, 95,  1),
-    ("cluster",    "Fetch"):              Limits(7,  20, 43,  31,  0),
-    ("cluster",    "EndTxn to Complete"): Limits(11, 45, 366, 314, 1),
+    ("cluster",    "Produce"):            Limits(9,  32, 125, 95,  1),
+    ("cluster",    "Fetch"):              Limits(7,  20, 41,  29,  0),
+    ("cluster",    "EndTxn to Complete"): Limits(11, 45, 363, 314, 1),
     ("cluster",    "JoinGroup"):          Limits(7,  24, 81,  73,  0),
 }
 # fmt: on

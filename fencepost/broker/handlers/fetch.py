@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from fencepost.broker.log.log_types import LogRead
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
-from fencepost.broker.requests.api import RequestContext, RequestGate, Services, UsualAnswer, api, records_limit_bytes
+from fencepost.broker.requests.api import RequestContext, RequestGate, UsualAnswer, api, records_limit_bytes
 from fencepost.broker.requests.declared_errors import LEADER_EPOCH, PARTITION_AWAY, codes
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
 from fencepost.broker.requests.leader_hints import endpoints_of, name_leaders
@@ -21,7 +21,7 @@ from fencepost.broker.requests.long_polls import POLL_TIME_OUT, LongPoll, wake_o
 from fencepost.broker.requests.partition_lookup import find_log
 from fencepost.broker.requests.routes import Repeats
 from fencepost.broker.security.acls import CLUSTER_NAME, AclOperation, AclResource
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.leaders import NodeEndpoint
 from fencepost.protocol.messages.fetch import (
     AbortedTransaction,
@@ -31,9 +31,6 @@ from fencepost.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-
-if TYPE_CHECKING:
-    from fencepost.broker.quotas.client_quotas import RequestMeter
 
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -118,23 +115,21 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer 
     )
     if isinstance(plan, ErrorCode):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
-    fetch = _Fetch(services, request, plan, isolation, context.meter, version)
-    if services.gate is None:
-        fetch.read_all()
-    else:
-        fetch.read_allowed(context, services.gate)
+    fetch = _Fetch(context, request, plan, isolation)
+    fetch.read_all()
+    if services.gate is not None:
+        fetch.check_rights(services.gate)
     if request.max_wait_ms <= 0 or fetch.is_satisfied:
         return fetch.response()
     return _FetchPoll(fetch, request.max_wait_ms)
 
 
 def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
-    """The reply to a reader whose last record is not in this log, with the last point at which both agree; else None.
+    """The reply to a reader whose last record, of the epoch that it names, is not in this log, with the last point at
+    which both agree; else None.
 
     Source: KIP-595; Kafka's Partition.readRecords.
     """
-    if wanted.last_fetched_epoch < 0:
-        return None
     end = log.end_offset_for_leader_epoch(wanted.last_fetched_epoch)
     if end.end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
         return _failed_partition(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -193,42 +188,29 @@ class _Fetch:
 
     maximum_bytes: the response's budget for records; counted_bytes: the used part of it. Of a batch that a limit cuts
                    off, the part below the limit counts, too: Kafka sends that part.
-    context:       set where a gate has to be asked.
     """
 
     __slots__ = (
+        "_context",
         "_counted_bytes",
         "_has_error",
         "_is_follower",
         "_isolation",
         "_maximum_bytes",
-        "_meter",
         "_minimum_bytes",
         "_partitions",
         "_plan",
         "_services",
-        "_version",
-        "context",
     )
 
-    def __init__(
-        self,
-        services: Services,
-        request: FetchRequest,
-        plan: FetchPlan,
-        isolation: Isolation,
-        meter: RequestMeter | None,
-        version: int,
-    ) -> None:
-        self.context: RequestContext
-        self._version = version
-        self._services = services
-        self._meter = meter
+    def __init__(self, context: RequestContext, request: FetchRequest, plan: FetchPlan, isolation: Isolation) -> None:
+        self._context = context
+        self._services = services = context.services
         self._plan = plan
         self._isolation = isolation
         self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        self._maximum_bytes = records_limit_bytes(services, meter, request.max_bytes)
-        self._minimum_bytes = min(request.min_bytes, self._maximum_bytes)
+        self._maximum_bytes = maximum_bytes = records_limit_bytes(services, context.meter, request.max_bytes)
+        self._minimum_bytes = min(request.min_bytes, maximum_bytes)
         self._counted_bytes = 0
         self._has_error = False
         self._partitions: list[_PartitionFetch] = []
@@ -250,14 +232,12 @@ class _Fetch:
                 self._read(partition)
             self._partitions.append(partition)
 
-    def read_allowed(self, context: RequestContext, gate: RequestGate) -> None:
-        """As `read_all`, for a client with rights."""
-        self.context = context
-        self.read_all()
+    def check_rights(self, gate: RequestGate) -> None:
+        """Check the partitions that `read_all` did not read, and keep the verdict on those that it read."""
         if self._plan.session is not None:
             self._refuse_quiet()
         elif not self._has_error and self._plan.is_outside_sessions:
-            gate.keep(context)
+            gate.keep(self._context)
 
     def _refuse_quiet(self) -> None:
         """Refuse partitions that were not read, as nothing is new there, and that the client may not read any more."""
@@ -276,32 +256,31 @@ class _Fetch:
             partition.answer = _failed_partition(wanted.partition, log)
             return
         partition.log = wanted.log = log
-        diverged = _divergence(log, wanted)
-        if diverged is not None:
-            self._has_error = True
-            partition.answer = diverged
-            return
-        limit_bytes = self._maximum_bytes - self._counted_bytes
-        if limit_bytes > wanted.max_bytes:
-            limit_bytes = wanted.max_bytes
-        if limit_bytes < 0:
-            limit_bytes = 0
+        if wanted.last_fetched_epoch >= 0:
+            diverged = _divergence(log, wanted)
+            if diverged is not None:
+                self._has_error = True
+                partition.answer = diverged
+                return
+        counted_before_bytes = self._counted_bytes
+        limit_bytes = max(0, min(self._maximum_bytes - counted_before_bytes, wanted.max_bytes))
         found = log.read(
             wanted.fetch_offset,
             limit_bytes,
             isolation=self._isolation,
-            minimum_one_batch=self._counted_bytes == 0,
+            minimum_one_batch=not counted_before_bytes,
             is_lazy=True,
         )
-        if found.error is not ErrorCode.NONE:
+        if found.error is not NO_ERROR:
             log.failed_fetches_count += 1
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, found.error)
             return
-        records_bytes = len(found.records if found.slice is None else found.slice)
-        counted_bytes = max(limit_bytes, records_bytes) if found.is_cut_off else records_bytes
+        counted_bytes = len(found.records if found.slice is None else found.slice)
+        if found.is_cut_off:
+            counted_bytes = max(limit_bytes, counted_bytes)
         partition.counted_bytes = counted_bytes
-        self._counted_bytes += counted_bytes
+        self._counted_bytes = counted_before_bytes + counted_bytes
         partition.answer = found
 
     def _locate(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:
@@ -329,7 +308,7 @@ class _Fetch:
         """As `_locate`, for a client with rights. A name is judged before it is looked up, an id afterwards."""
         gate = self._services.gate
         # A session has partitions that the request does not name.
-        if gate is not None and self._plan.is_outside_sessions and gate.is_kept(self.context):
+        if gate is not None and self._plan.is_outside_sessions and gate.is_kept(self._context):
             return self._locate(wanted)
         if self._is_follower and not self._may_read(wanted.topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # for any partition
@@ -346,8 +325,8 @@ class _Fetch:
         gate = self._services.gate
         assert gate is not None, "without a gate clients may read all topics"
         if self._is_follower:
-            return gate.may(self.context, "Fetch", AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME)
-        return gate.may(self.context, "Fetch", AclOperation.READ, AclResource.TOPIC, topic)
+            return gate.may(self._context, "Fetch", AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME)
+        return gate.may(self._context, "Fetch", AclOperation.READ, AclResource.TOPIC, topic)
 
     def read_changed(self) -> None:
         for partition in self._partitions:
@@ -363,9 +342,10 @@ class _Fetch:
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 
     def response(self) -> FetchAnswer:
+        meter = self._context.meter
         if self._services.observer is not None:
             self._count_sent()
-        if self._meter is not None and not self._meter.charge_fetch(self._records_bytes):
+        if meter is not None and not meter.charge_fetch(self._records_bytes):
             # Over its quota, the client gets nothing, and the session does not change.
             session = self._plan.session
             session_id = NO_SESSION_ID if session is None else session.session_id
@@ -390,7 +370,7 @@ class _Fetch:
         if self._has_error:
             # Source: Kafka's KafkaApis.handleFetchRequest, which looks for topics first, then for partitions.
             answered.sort(key=lambda pair: NOT_FOUND.get(pair[1].error_code, 0))
-            if self._version >= FIRST_VERSION_WITH_LEADERS:
+            if self._context.api_version >= FIRST_VERSION_WITH_LEADERS:
                 leaders = name_leaders(self._services, answered)
                 if not self._is_follower:  # it knows them anyway
                     endpoints = endpoints_of(self._services, leaders)

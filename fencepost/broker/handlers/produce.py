@@ -133,11 +133,11 @@ def handle_produce(
         requested, _, log, _ = target
         if log is None or log.offline_reason is not None:
             log = find_log_again(context.services.topics, target)
-        if isinstance(log, ErrorCode):
-            answers.append(produce.refused(requested.index, ProduceRefusal(log)))
-            if target.topic_partition in context.services.topics.moves_under_way:
-                moving += (target.topic_partition,)
-            continue
+            if isinstance(log, ErrorCode):
+                answers.append(produce.refused(requested.index, ProduceRefusal(log)))
+                if target.topic_partition in context.services.topics.moves_under_way:
+                    moving += (target.topic_partition,)
+                continue
         records = requested.records or b""
         batch = read_batch(records, version)
         if isinstance(batch, ProduceRefusal):

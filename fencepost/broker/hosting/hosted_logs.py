@@ -143,7 +143,7 @@ class HostedLogs:
         config = self.config(topic.name, topic.configs)
         for partition_log in made:
             if not partition_log.is_deleted:
-                partition_log.config = config  # the broker's defaults may have changed meanwhile
+                partition_log.configure(config)  # the broker's defaults may have changed meanwhile
                 self._serve(partition_log)
 
     async def lead(self, wanted: Sequence[tuple[TopicPartition, TopicMetadata]]) -> dict[TopicPartition, StorageError]:

@@ -505,7 +505,7 @@ class Topics:
         for topic_partition, partition_log in self._partition_logs.items():
             config = configs.get(topic_partition.topic)
             if config is not None:
-                partition_log.config = config
+                partition_log.configure(config)
 
     def _set_configs(self, topic: TopicMetadata) -> None:
         self.metadata.put(topic)
@@ -513,7 +513,7 @@ class Topics:
         for topic_partition in topic.partitions():
             partition_log = self._partition_logs.get(topic_partition)
             if partition_log is not None:
-                partition_log.config = new_config
+                partition_log.configure(new_config)
 
     def _partition_count(self, partition_count: int) -> int:
         return self._settings.num_partitions if partition_count == DEFAULT_PARTITION_COUNT else partition_count

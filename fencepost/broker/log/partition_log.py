@@ -71,7 +71,7 @@ TO_HIGH_WATERMARK = -1
 class PartitionLog:
     """The log of one partition: its offsets, appends and reads. Made by `LogDirectory`.
 
-    config:             replaceable at any time; a change counts from the next call on.
+    config:             `configure` replaces it.
     leader_epoch:       is written into every batch; may only rise.
     log_start_offset:   offset of the first record that may be read.
     log_end_offset:     offset that the next record will get.
@@ -197,10 +197,15 @@ class PartitionLog:
     sync_files_soon = log_durability.sync_files_soon
     discard = log_durability.discard
 
+    def configure(self, config: LogConfig) -> None:
+        """Replace the config; it counts from the next call on."""
+        self.config = config
+        self.rules = None
+
     def begin_closing_to_move(self) -> None:
         """From now on refuse appends, also of requests that have found the log before; earlier appends are synced."""
         self.is_moving = True
-        self.rules = None  # so that `append_rules` notices, which costs other appends nothing
+        self.rules = None
 
     def epoch_starts(self, before_offset: int) -> list[EpochStart]:
         """The leader epochs that begin before an offset."""
@@ -302,6 +307,7 @@ class PartitionLog:
         """Take the log offline: nothing is appended or read any more, and all waiters are notified."""
         if self.offline_reason is None:
             self.offline_reason = str(error)
+            self.rules = None
             self.reports.offline(error, high_watermark=self.high_watermark, log_end_offset=self.log_end_offset)
             self.durability.fail_waiters(f"{self.topic_partition} is offline: {error}")
             self.watchers.notify()
@@ -465,6 +471,7 @@ class PartitionLog:
         """Close the files of a partition that was deleted, or that has moved away, and notify all waiters."""
         self.is_deleted = True
         self.offline_reason = self.offline_reason or f"the partition {reason}"
+        self.rules = None
         self.close()
         self.durability.drop_side_files()
         self.durability.fail_waiters(f"{self.topic_partition} {reason}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordination.runtime import CoordinatorRefusal
 from fencepost.broker.handlers import APIS, CloseConnection, RequestContext, Services, SlicedResponse
@@ -138,10 +138,9 @@ class Dispatcher:
             if services.gate is not None:
                 restriction = services.gate.restriction(api, context, request)
             response = api.handler(context, request) if restriction is None else restriction.answer(context)
-            kind = type(response)
-            if kind is UsualAnswer:
-                return self._encode_usual(route, cast("UsualAnswer", response), context)
-            if kind is api.response or response is None:
+            if type(response) is UsualAnswer:
+                return self._encode_usual(route, response, context)
+            if type(response) is api.response or response is None:
                 return self._encode(route, response, context)
             if isinstance(response, LongPoll):
                 return self._begin_long_poll(route, context, request, response)

@@ -230,7 +230,7 @@ class ProduceAppend:
         self._transactional_id = request.transactional_id or ""
         self.answers: list[PartitionAppend | PartitionProduceResponse] = []
         self.writes: list[PartitionAppend] = []
-        self._appended: list[PartitionAppend] = []
+        self._awaited: list[PartitionAppend] = []  # appended, and not durable in that step
         self._large: list[PartitionAppend] = []  # appended when they have been checked in slices
 
     def refused(self, partition: int, refusal: ProduceRefusal) -> PartitionProduceResponse:
@@ -467,7 +467,8 @@ class ProduceAppend:
     def _note_appended(self, write: PartitionAppend, result: AppendResult) -> None:
         write.outcome = result
         if result.error is NO_ERROR:
-            self._appended.append(write)
+            if write.log.high_watermark <= result.last_offset:
+                self._awaited.append(write)
             if write.guard is not None:
                 write.log.confirm_owner(write.header.producer_id, self._transactional_id)
             return
@@ -487,13 +488,12 @@ class ProduceAppend:
             if self.first_error is not NO_ERROR:
                 raise CloseConnection(f"Produce with acks=0 was refused: {self.first_error.name}")
             return eager.Finished(None)
-        for write in self._appended:
-            if write.log.high_watermark <= write.outcome.last_offset:  # type: ignore[union-attr]  # it was appended
-                return self._finish_in_time() if write.log.durability.is_shared else self._finish_when_durable()
+        if awaited := self._awaited:
+            return self._finish_in_time() if awaited[0].log.durability.is_shared else self._finish_when_durable()
         return eager.Finished(self.answer())
 
     async def _finish_when_durable(self) -> ProduceAnswer:
-        for write in self._appended:
+        for write in self._awaited:
             try:
                 await write.log.flushed(write.outcome.last_offset + 1)  # type: ignore[union-attr]  # it was appended
             except StorageError as error:
@@ -505,7 +505,7 @@ class ProduceAppend:
         as in Kafka with replicas that lag."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + max(0, self._request.timeout_ms) / 1000
-        for write in self._appended:
+        for write in self._awaited:
             end_offset = write.outcome.last_offset + 1  # type: ignore[union-attr]  # it was appended
             try:
                 await flushed_in_time(write.log, end_offset, end_s - loop.time())

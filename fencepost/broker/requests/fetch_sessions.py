@@ -111,20 +111,16 @@ class FetchSession:
 class FetchPlan:
     """The partitions that one Fetch request reads, in order, and the session of its response.
 
-    session:        session of an incremental fetch.
+    is_outside_sessions: whether it is of no session, and opens none.
+    session:        session of an incremental fetch; None for a full fetch, whose client may request one.
     expected_epoch: the session's epoch when the response is made, unless another request came between.
-    opens_session:  whether this is a full fetch whose client requests a session.
     """
 
     partitions: Sequence[FetchedPartition]
     uses_topic_ids: bool
+    is_outside_sessions: bool
     session: FetchSession | None = None
     expected_epoch: int = FINAL_EPOCH
-    opens_session: bool = False
-
-    @property
-    def is_outside_sessions(self) -> bool:
-        return self.session is None and not self.opens_session
 
 
 @dataclass(slots=True)
@@ -167,7 +163,7 @@ class FetchSessionCache:
             if request.session_id in self._sessions:
                 self._end(self._sessions[request.session_id])
             requested = list(_requested(request.topics, uses_topic_ids).values())
-            return FetchPlan(requested, uses_topic_ids, None, FINAL_EPOCH, request.session_epoch == INITIAL_EPOCH)
+            return FetchPlan(requested, uses_topic_ids, request.session_epoch == FINAL_EPOCH)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -183,11 +179,13 @@ class FetchSessionCache:
         if not session.partitions:
             # The session is empty; the request may list and forget the same partitions.
             self._end(session)
-            return FetchPlan(list(_requested(request.topics, uses_topic_ids).values()), uses_topic_ids)
+            return FetchPlan(
+                list(_requested(request.topics, uses_topic_ids).values()), uses_topic_ids, is_outside_sessions=True
+            )
         session.epoch = INITIAL_EPOCH + 1 if session.epoch == MAXIMUM_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
-        return FetchPlan(list(session.partitions.values()), uses_topic_ids, session, session.epoch)
+        return FetchPlan(list(session.partitions.values()), uses_topic_ids, False, session, session.epoch)
 
     def complete(
         self, plan: FetchPlan, pairs: Sequence[tuple[FetchedPartition, PartitionData]], *, now_ms: int
@@ -205,7 +203,7 @@ class FetchSessionCache:
                 if answer.records and key in session.partitions:
                     session.partitions[key] = session.partitions.pop(key)
             return FetchSelection(session.session_id, included)
-        if not plan.opens_session:
+        if plan.is_outside_sessions:
             return FetchSelection(NO_SESSION_ID, pairs)
         return FetchSelection(self._open(plan, pairs, now_ms), pairs)
 

@@ -275,7 +275,7 @@ async def test_nothing_is_synced_on_the_loop(tmp_path: Path, monkeypatch: pytest
     async def write(partition: int) -> PartitionLog:
         log = hosted.log(partition)
         assert log is not None
-        log.config = dataclasses.replace(log.config, segment_bytes=1_000)
+        log.configure(dataclasses.replace(log.config, segment_bytes=1_000))
         for _ in range(6):
             batch = build_batch([Record(0, now_ms, b"key", bytes(400))])
             log.append(memoryview(batch), now_ms=now_ms)

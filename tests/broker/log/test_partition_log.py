@@ -712,7 +712,7 @@ async def test_rolling_by_time_waits_for_the_interval_and_not_for_a_clock_that_w
     assert len(log.segments) == 1
     log.sweep(NOW_MS + 5000, retention_interval_ms=5000)
     assert len(log.segments) == 2
-    log.config = dataclasses.replace(log.config, retention_bytes=0)
+    log.configure(dataclasses.replace(log.config, retention_bytes=0))
     log.sweep(NOW_MS - 100_000, retention_interval_ms=5000)
     assert log.log_start_offset == 1
     await log.flushed()
@@ -733,10 +733,10 @@ async def test_a_topic_with_compact_and_delete_has_retention_by_age_and_size(wor
     for age_ms in (3000, 2000, *[500] * 6):
         world.append(b"v" * 100, key=b"k", timestamp_ms=NOW_MS - age_ms)
     await log.flushed()
-    log.config = dataclasses.replace(log.config, retention_bytes=-1)
+    log.configure(dataclasses.replace(log.config, retention_bytes=-1))
     log.sweep(NOW_MS)
     assert log.log_start_offset == 2  # too old
-    log.config = dataclasses.replace(log.config, retention_bytes=450)
+    log.configure(dataclasses.replace(log.config, retention_bytes=450))
     log.sweep(NOW_MS)
     assert log.log_start_offset > 2  # too much
     assert log.size_bytes >= 450
@@ -747,14 +747,14 @@ async def test_a_replaced_config_counts_from_the_next_append_on(world: LogWorld)
     for _ in range(2):
         assert world.append(b"v" * 100).error is ErrorCode.NONE
     assert len(log.segments) == 1
-    log.config = dataclasses.replace(log.config, segment_bytes=200)
+    log.configure(dataclasses.replace(log.config, segment_bytes=200))
     world.append(b"v" * 100)
     assert len(log.segments) == 2
-    log.config = dataclasses.replace(log.config, message_timestamp_type="LogAppendTime")
+    log.configure(dataclasses.replace(log.config, message_timestamp_type="LogAppendTime"))
     assert world.append(b"v", timestamp_ms=NOW_MS - 1).log_append_time_ms == NOW_MS
-    log.config = dataclasses.replace(log.config, max_message_bytes=100)
+    log.configure(dataclasses.replace(log.config, max_message_bytes=100))
     assert world.append(b"v" * 100).error is ErrorCode.MESSAGE_TOO_LARGE
-    log.config = dataclasses.replace(log.config, flush_interval_messages=1)
+    log.configure(dataclasses.replace(log.config, flush_interval_messages=1))
     world.append(b"v")
     assert log.high_watermark == 4
     await log.flushed()

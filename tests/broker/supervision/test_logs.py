@@ -191,7 +191,8 @@ async def test_half_a_roll_is_no_log_to_go_on_with(
     log = world.create()
     append(log)
     monkeypatch.setattr(partition_log, "new_segment", raising(error))
-    world.config = log.config = LogConfig(segment_ms=1)
+    world.config = LogConfig(segment_ms=1)
+    log.configure(world.config)
     world.clock.time_ms += 10_000
     with logged(partition_log.APPEND, ORDERS):
         log.sweep(world.clock.now_ms())

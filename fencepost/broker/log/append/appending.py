@@ -49,10 +49,13 @@ _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIS
 
 
 class AppendedLog(Syncable, Protocol):
-    """The log, as appends see it. run_form: of the run that was appended last, for the next is mostly like it."""
+    """The log, as appends see it.
+
+    rules:    of its config; None until the next append, and while the log takes none: it is offline, or moves.
+    run_form: of the run that was appended last, for the next is mostly like it.
+    """
 
     config: LogConfig
-    offline_reason: str | None
     is_moving: bool
     leader_epoch: int
     log_start_offset: int
@@ -91,11 +94,10 @@ class AppendedLog(Syncable, Protocol):
 
 
 def append_rules(log: AppendedLog) -> AppendRules:
-    """Return the rules of an append; rebuilt after a change of the config. Raises StorageError when offline."""
-    if log.offline_reason is not None:
-        log.require_online()
+    """Return the rules of an append. Raises StorageError if the log takes none."""
     rules = log.rules
-    if rules is None or rules.config is not log.config:
+    if rules is None:
+        log.require_online()
         if log.is_moving:
             raise StorageError(f"{log.topic_partition} is moving to another node")
         rules = log.rules = AppendRules(log.config, log.topic_partition)
@@ -125,7 +127,7 @@ def append(
     partition is then offline. Raises TooLargeForOneStepError, and has done nothing, if the check takes too long for
     this step, or the rules have changed since `checked`.
     """
-    rules = append_rules(log)
+    rules = log.rules or append_rules(log)
     if checked is None or checked.rules is not rules:
         prepared = prepare_client_batch(batch, header, rules, now_ms)
     else:
@@ -171,7 +173,7 @@ def append_run(
     are for `append`, which also reports the fault of one. Durable only after `flushed`.
     Raises StorageError; none of them is then in the log.
     """
-    rules = append_rules(log)
+    rules = log.rules or append_rules(log)
     is_of_producer = header.producer_id >= 0
     owner = transactional_id if rules.verifies_transactions else None
     if is_of_producer and not log.producers.may_append_run(header, owner):
@@ -210,7 +212,7 @@ def append_records(
     Refuses, as a value: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE. Raises
     StorageError.
     """
-    rules = append_rules(log)
+    rules = log.rules or append_rules(log)
     base_offset = log.log_end_offset
     batch = build_plain_batch(
         records,
@@ -259,7 +261,7 @@ def append_marker(
     segment may remain, as of a refused batch. Raises StorageError.
     Source: Kafka's ProducerAppendInfo.appendEndTxnMarker; KIP-98, KIP-890.
     """
-    rules = append_rules(log)
+    rules = log.rules or append_rules(log)
     producers = log.producers
     error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
     offset = log.log_end_offset

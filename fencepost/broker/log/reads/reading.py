@@ -13,7 +13,14 @@ from typing import Protocol, TypeVar
 
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.log.log_reports import LogReports
-from fencepost.broker.log.log_types import AbortedRange, Isolation, LogRead, TimestampedOffset
+from fencepost.broker.log.log_types import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    AbortedRange,
+    Isolation,
+    LogRead,
+    TimestampedOffset,
+)
 from fencepost.broker.log.producers.producer_replay import usable_transaction_index
 from fencepost.broker.log.reads.time_search import Search, find_first, find_latest
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
@@ -70,7 +77,7 @@ def read(
     first batch is above `max_bytes`, and left out, aborted transactions are not named.
     """
     bound = bound_of(log, isolation)
-    is_committed = isolation is Isolation.READ_COMMITTED
+    is_committed = isolation is READ_COMMITTED
     aborted: list[AbortedRange] | None = [] if is_committed else None
     result = LogRead(NO_RECORDS, log.high_watermark, log.last_stable_offset, log.log_start_offset, aborted)
     if log.offline_reason is not None:
@@ -121,9 +128,9 @@ def _note_failure(
 
 def bound_of(log: ReadLog, isolation: Isolation) -> int:
     """Return the offset that a reader of this isolation does not reach."""
-    if isolation is Isolation.READ_COMMITTED:
+    if isolation is READ_COMMITTED:
         return log.last_stable_offset
-    return log.high_watermark if isolation is Isolation.READ_UNCOMMITTED else log.log_end_offset
+    return log.high_watermark if isolation is READ_UNCOMMITTED else log.log_end_offset
 
 
 def _slice_failed(log: ReadLog, error: StorageError) -> None:

@@ -176,7 +176,7 @@ async def test_retention_deletes_only_what_is_sealed_and_its_objects_are_removed
     node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
-    node.orders.config = LogConfig(segment_bytes=600, retention_bytes=1)
+    node.orders.configure(LogConfig(segment_bytes=600, retention_bytes=1))
     node.orders.sweep(node.clock.now_ms())
     assert node.orders.log_start_offset == 0, "nothing is sealed yet"
     await node.seal_all()

@@ -62,9 +62,9 @@ class Story:
 
     async def expire(self) -> None:
         log = self.leader.orders
-        log.config = LogConfig(segment_bytes=500, index_interval_bytes=100, retention_bytes=4_000)
+        log.configure(LogConfig(segment_bytes=500, index_interval_bytes=100, retention_bytes=4_000))
         log.sweep(self.leader.clock.now_ms())
-        log.config = CONFIG
+        log.configure(CONFIG)
 
     async def delete(self) -> None:
         log = self.leader.orders

@@ -67,7 +67,7 @@ class Logs:
 
     def configure(self, **changes: Any) -> None:
         for log in self.both:
-            log.config = dataclasses.replace(log.config, **changes)
+            log.configure(dataclasses.replace(log.config, **changes))
 
     def append(self, *batches: bytes) -> list[AppendResult]:
         """Append the same batches to both. Both say the same of each, and are the same afterwards."""

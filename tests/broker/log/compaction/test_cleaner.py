@@ -243,11 +243,13 @@ async def test_a_producer_goes_on_with_its_sequence_after_its_records_were_compa
 
 async def test_young_records_are_left_alone(world: LogWorld) -> None:
     log = world.create(LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=600, min_compaction_lag_ms=1000))
-    log.config = LogConfig(
-        cleanup_policy=frozenset({"compact"}),
-        segment_bytes=600,
-        min_compaction_lag_ms=1000,
-        flush_interval_messages=2,
+    log.configure(
+        LogConfig(
+            cleanup_policy=frozenset({"compact"}),
+            segment_bytes=600,
+            min_compaction_lag_ms=1000,
+            flush_interval_messages=2,
+        )
     )
     for _ in range(20):
         world.append(b"v" * 40, key=b"k")

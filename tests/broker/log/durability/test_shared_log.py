@@ -180,7 +180,7 @@ async def test_segments_that_are_removed_during_flushes_are_deleted_when_their_t
     world: SharedLogWorld,
 ) -> None:
     log = world.orders
-    log.config = LogConfig(segment_bytes=200)
+    log.configure(LogConfig(segment_bytes=200))
     for number in range(6):
         world.append(b"%d" % number * 100)
     log.flush_soon()
@@ -192,7 +192,7 @@ async def test_segments_that_are_removed_during_flushes_are_deleted_when_their_t
 
     def remove(count: int) -> None:
         kept_bytes = sum(segment.size_bytes for segment in list(log.segments)[count:])
-        log.config = LogConfig(segment_bytes=200, retention_bytes=kept_bytes)
+        log.configure(LogConfig(segment_bytes=200, retention_bytes=kept_bytes))
         log.sweep(world.clock.now_ms())
 
     remove(1)
@@ -212,7 +212,7 @@ async def test_segments_that_are_removed_during_flushes_are_deleted_when_their_t
 
 async def test_a_flush_deletes_no_segment_that_was_removed_after_it_began(world: SharedLogWorld) -> None:
     log = world.orders
-    log.config = LogConfig(segment_bytes=200)
+    log.configure(LogConfig(segment_bytes=200))
     for number in range(6):
         world.append(b"%d" % number * 100)
     log.flush_soon()
@@ -224,7 +224,7 @@ async def test_a_flush_deletes_no_segment_that_was_removed_after_it_began(world:
     world.append(b"last")
     log.flush_soon()
     await turn()
-    log.config = LogConfig(segment_bytes=200, retention_bytes=sum(one.size_bytes for one in list(log.segments)[1:]))
+    log.configure(LogConfig(segment_bytes=200, retention_bytes=sum(one.size_bytes for one in list(log.segments)[1:])))
     log.sweep(world.clock.now_ms())
     assert world.shared.begin_another is not None
     world.shared.begin_another()
@@ -237,7 +237,7 @@ async def test_a_flush_deletes_no_segment_that_was_removed_after_it_began(world:
 
 
 async def test_every_byte_of_every_segment_is_committed_once(world: SharedLogWorld) -> None:
-    world.orders.config = LogConfig(segment_bytes=2_000)
+    world.orders.configure(LogConfig(segment_bytes=2_000))
     for number in range(40):
         world.append(b"%d" % number * 100)
         if number % 3 == 0:
@@ -277,7 +277,7 @@ async def test_an_empty_segment_is_no_part_of_a_flush(world: SharedLogWorld) -> 
 
 
 async def test_a_range_begins_and_ends_with_whole_batches(world: SharedLogWorld) -> None:
-    world.orders.config = LogConfig(segment_bytes=500)
+    world.orders.configure(LogConfig(segment_bytes=500))
     for number in range(12):
         world.append(b"%d" % number * 50)
     world.orders.flush_soon()

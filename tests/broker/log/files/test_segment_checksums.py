@@ -314,7 +314,7 @@ async def test_without_room_for_the_list_segments_are_deleted_all_the_same_and_n
     bases = await with_three_segments(world)
     world.clock.time_ms += 10
     log = world.orders
-    log.config = dataclasses.replace(CONFIG, retention_bytes=1)
+    log.configure(dataclasses.replace(CONFIG, retention_bytes=1))
 
     def no_room(*_: object) -> None:
         raise StorageError(errno.ENOSPC, "cannot write: No space left on device")

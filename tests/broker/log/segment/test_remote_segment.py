@@ -305,14 +305,14 @@ async def test_retention_deletes_remote_segments_by_size_and_by_age(remote: Remo
     await write(remote)
     log = await remote.reopen()
     remote.clock.time_ms = NOW_MS + 10_500
-    log.config = dataclasses.replace(SMALL, retention_ms=5_000)
+    log.configure(dataclasses.replace(SMALL, retention_ms=5_000))
     log.sweep(remote.clock.now_ms())
     assert log.log_start_offset == 0, "the store may not have the segments yet"
     log.deletable_end = log.segments.active.base_offset
     log.sweep(remote.clock.now_ms())
     assert 0 < log.log_start_offset <= 5
     assert log.segments.first.base_offset == log.log_start_offset
-    log.config = dataclasses.replace(SMALL, retention_bytes=0)
+    log.configure(dataclasses.replace(SMALL, retention_bytes=0))
     log.sweep(remote.clock.now_ms())
     assert log.log_start_offset == log.deletable_end, "the active segment, which has been rolled, is not stored yet"
     assert remote.store.fetched == []
