@@ -1,4 +1,4 @@
-"""Dynamic broker settings (KIP-226): which can change while the broker runs, their checks, and how they are shown.
+"""Dynamic broker settings (KIP-226): those that can change while the broker runs, their checks, and their listing.
 
 Source: Kafka's DynamicBrokerConfig.
 """

@@ -25,8 +25,8 @@ LATEST = "latest"
 
 
 def duration_ms(reset: str) -> int | None:
-    """How far back `by_duration:P1DT2H30M` reaches, as Java's Duration.parse reads it; None if it is no such duration,
-    or reaches into the future."""
+    """The duration of `by_duration:P1DT2H30M`, as Java's Duration.parse reads it; None if it is no such duration, or a
+    negative one."""
     match = re.fullmatch(_DURATION, reset)
     if match is None:
         return None

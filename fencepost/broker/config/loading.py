@@ -45,7 +45,7 @@ SERVICE_LINK = re.compile(
 )
 """Variables that Kubernetes sets in every pod for a Service whose name begins with `fencepost`."""
 NEAR = 0.8
-"""How alike two names are (0 to 1) if one is taken for a slip of the other."""
+"""Least similarity (0 to 1) of two names at which one is taken for a slip of the other."""
 
 COUNTS_OF_REPLICAS = (
     "default.replication.factor",

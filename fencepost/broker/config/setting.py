@@ -266,12 +266,12 @@ def most_for_groups(default: int, name: str, bounds: Bounds = _POSITIVE) -> Any:
 
 
 def accepted(type: SettingType, default: int, reason: str, bounds: Bounds) -> Any:  # noqa: A002  # as in `declare`
-    """Declare a setting without effect. reason: why it needs none."""
+    """Declare a setting without effect. reason: the rest of the sentence `Accepted; ….`."""
     return declare(type, default, f"Accepted; {reason}.", bounds, has_effect=False)
 
 
 def one_copy(type: SettingType) -> Any:  # noqa: A002  # as in `declare`
-    """Declare a count of replicas. Which ones are accepted depends on other settings."""
+    """Declare a count of replicas. Other settings decide which counts are accepted."""
     return declare(
         type,
         1,

@@ -137,7 +137,7 @@ NO_REPLICAS = "a partition has one copy, so nothing is replicated"
 def _accepted(
     name: str, setting_type: SettingType, fallback: Any, reason: str, kafka_broker_name: str = ""
 ) -> TopicSetting:
-    """Declare a config without effect. reason: why it has none."""
+    """Declare a config without effect. reason: the rest of the sentence `Accepted and shown; ….`."""
     documentation = f"Accepted and shown; {reason}."
     return TopicSetting(name, setting_type, (), documentation, fallback, False, kafka_broker_name=kafka_broker_name)
 

@@ -52,5 +52,5 @@ class Arrivals(Protocol):
         ...
 
     def all_last_states(self) -> Mapping[TopicPartition, LastLeaderState]:
-        """How the node that led a partition before this one has left its log. No entry: nothing is stored about it."""
+        """The state in which the previous leader of each partition has left its log. No entry: nothing is stored."""
         ...

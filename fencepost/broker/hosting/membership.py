@@ -37,7 +37,7 @@ class Membership(Protocol):
         """Take the lease; from now on other nodes know the addresses of the listeners. Raises StorageError.
 
         between_nodes: the name of the listener on which nodes connect to each other.
-        is_drained:    whether an administrator wants this node to hand over all that it leads; asked again and again.
+        is_drained:    whether an administrator wants this node to hand over its partitions; polled.
         """
         ...
 
@@ -46,7 +46,7 @@ class Membership(Protocol):
         ...
 
     async def hand_all_over(self, *, within_s: float) -> None:
-        """Hand over all that this node leads, before it stops; returns when that is done, cannot be, or time is up."""
+        """Hand over all partitions that this node leads; returns when done or impossible, or after `within_s`."""
         ...
 
     async def rest(self) -> None:

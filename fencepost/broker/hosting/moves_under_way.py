@@ -13,7 +13,7 @@ from typing import Final
 from fencepost.broker.kernel.topic_partition import TopicPartition
 
 LONGEST_WAIT_S: Final = 0.5
-"""How long an answer waits: others of its connection wait behind it. A hand-over may take longer while the store does
+"""Longest wait of an answer: others of its connection wait behind it. A hand-over may take longer while the store does
 not answer."""
 
 

@@ -201,7 +201,7 @@ class _PeerLink:
 
 
 class _Pause(NamedTuple):
-    """Why a node is not connected to before a loop time."""
+    """The reason to connect to a node only after a loop time."""
 
     reason: str
     length_s: float

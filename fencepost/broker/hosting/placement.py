@@ -1,4 +1,4 @@
-"""Placement of partitions: which node leads which. The seam for code that places partitions on a cluster's nodes.
+"""Placement of partitions: the leader of each. The seam for code that places partitions on a cluster's nodes.
 
 A single node leads all partitions. `PlacementTable` places partitions over several nodes of one process, as
 `InMemoryMetadataStore` keeps metadata for them: for simulation and tests.
@@ -63,7 +63,7 @@ class Placement(Protocol):
         ...
 
     def topic_id(self, topic_partition: TopicPartition) -> bytes | None:
-        """The id of the topic whose partition is placed; None if it is not known here.
+        """The id of the topic whose partition is placed; None if this node does not know it.
 
         A topic that was deleted and created again has another one, and its leader epochs begin anew. The id here may be
         older or newer than the metadata.

@@ -149,8 +149,8 @@ class Topics:
         self._background_opening.begin()
 
     def _opening_time_s(self) -> float | None:
-        """How long startup opens logs before it serves clients. None if partitions move: a leader must know its log at
-        once, so all are opened."""
+        """Longest time for which startup opens logs before it serves clients. None if partitions move: a leader must
+        know its log at once, so all are opened."""
         is_alone = isinstance(self.placement, SingleNodePlacement)
         return self._settings.fencepost_start_opening_logs_ms / 1000 if is_alone else None
 

@@ -117,7 +117,7 @@ class HttpConnection(asyncio.Protocol):
             HTTP_SERVING.failed(error, concerns=self.client_host, on_failure=lambda _: self.abort())
 
     def eof_received(self) -> bool:
-        # A client may have sent all that it will send, and wait for the response.
+        # A client may have sent its last request, and wait for the response.
         return self._answer is not None
 
     def pause_writing(self) -> None:

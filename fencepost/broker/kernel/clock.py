@@ -55,7 +55,8 @@ class ClockWatch:
         self._ahead_ms = clock.now_ms() - _monotonic_ms()
 
     def moved_ms(self) -> int:
-        """How far the clock was set ahead since the last call, or back (negative); 0 below CLOCK_MOVED_MS."""
+        """Milliseconds by which the clock was set ahead since the last call, or back (negative); 0 below
+        CLOCK_MOVED_MS."""
         if self._clock is None:
             return 0
         ahead_ms = self._clock.now_ms() - _monotonic_ms()

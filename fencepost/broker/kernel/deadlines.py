@@ -11,7 +11,7 @@ Key = TypeVar("Key", bound="str | tuple[Any, ...]")
 
 _COMPACT_ABOVE_ENTRIES = 64
 CLOCK_SLACK_MS = 5_000
-"""How late it may be noticed that a clock was set back, beyond the deadline that notices it."""
+"""Longest delay, after a deadline, until it notices that a clock was set back."""
 REFUSED_PAUSE_MS = 1_000
 """The pause before a single deadline is retried whose records are too large for the log."""
 TOO_LARGE: Final = frozenset((ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE))

@@ -149,7 +149,7 @@ class _NamesOfPickle(ModuleType):
 
 
 def _leave_to_others(package: str) -> None:
-    """Remove a package that needs more names than these; its users import it later, with all that it needs."""
+    """Remove a package that needs more names than these; its users import it later, with its own imports."""
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 

@@ -65,7 +65,7 @@ def counted_state(database: sqlite3.Connection) -> Counted:
 
 
 def raise_count(database: sqlite3.Connection, count: int) -> None:
-    """Raise the count above all that has ever been used."""
+    """Raise the count above all earlier ones."""
     database.execute("UPDATE change_count SET count = max(count, ?)", (count,))
 
 

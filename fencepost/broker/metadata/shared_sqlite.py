@@ -39,7 +39,7 @@ NO_VERSION = 0  # below all of SQLite's
 POLL_INTERVAL_S = 0.05
 """Longest delay until a process detects a change. A poll reads one number from shared memory."""
 SHARED_LOCK_TIMEOUT_S = 15.0
-"""How long a change waits for those of other processes: longer than a hung process is left alive."""
+"""Longest wait of a change for those of other processes: longer than a hung process is left alive."""
 COPY_LOCK_SUFFIX = ".lock"
 
 TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"

@@ -1,4 +1,4 @@
-"""How many connections each listener accepts a second."""
+"""Rate of connections that each listener accepts, per second."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Histogram:
         return [self.unit_s * 2**exponent for exponent in range(BUCKETS_COUNT)]
 
     def cumulative(self) -> list[int]:
-        """How many durations are within each of `upper_bounds_s`, and how many there are in all."""
+        """The count of durations within each of `upper_bounds_s`, then the count of all."""
         return list(accumulate(self.counts))
 
 

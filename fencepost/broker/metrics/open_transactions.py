@@ -51,7 +51,7 @@ def first_began_ms(log: PartitionLog, undecided: Mapping[int, TransactionMetadat
 
 
 def stuck_facts(view: NodeView, log: PartitionLog, found: Sequence[OpenHere], now_ms: int) -> Facts:
-    """Why a partition may be stuck. found: its open transactions, of which the earliest is enough."""
+    """Facts for the diagnosis of a stuck partition. found: its open transactions, of which the earliest is enough."""
     topic, partition = log.topic_partition
     holder = found[0].transaction if found else None
     return Facts(
@@ -87,7 +87,7 @@ def coordinator_view(one: TransactionMetadata) -> CoordinatorView:
 
 
 def coordinator_error(view: NodeView) -> str | None:
-    """Why a transaction that is not known here may be known elsewhere; None if it is not."""
+    """The reason why another node or a later load may know a transaction that is unknown here; None if none may."""
     transactions = view.services.transactions
     if transactions.is_loading:
         return "it loads"

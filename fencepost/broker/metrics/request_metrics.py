@@ -1,4 +1,4 @@
-"""Counts of requests: how many, with which errors, and how long they took; the observer of all dispatchers."""
+"""Counts of requests, their errors and durations; the observer of all dispatchers."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ _ERROR_FIELDS: Final = frozenset({"error_code", "partition_error_code"})
 
 
 def _errors_of(response: Any) -> Iterator[int]:
-    """The error codes of a response and of all that is in it, up to a bound; one 0 for a response without any."""
+    """The error codes of a response and of its parts, up to a bound; one 0 for a response without any."""
     read = _reader(type(response))
     codes = iter(()) if read is None else read(response)
     first = next(codes, 0)

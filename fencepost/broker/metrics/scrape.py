@@ -23,7 +23,7 @@ class Scrape:
     """The state of this node that one scrape shows: each part as of the moment at which it is first asked for, the
     same for all families.
 
-    notes: which series are left out, and why. left_out: how many of each kind.
+    notes: the series that are left out, with the reason. left_out: their counts by kind.
     """
 
     def __init__(self, view: NodeView) -> None:

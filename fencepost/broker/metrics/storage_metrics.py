@@ -15,7 +15,7 @@ from fencepost.broker.metrics.histogram import Histogram
 
 
 class SyncMetrics:
-    """How long syncs take, and how much they make durable; the observer of the flusher, which ends them in order."""
+    """Durations and bytes of syncs; the observer of the flusher, which ends them in order."""
 
     def __init__(self) -> None:
         self.durations = Histogram()

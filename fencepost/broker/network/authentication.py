@@ -391,7 +391,7 @@ class Authentication:
     # The end of an authentication that failed
 
     def _end(self, frame: ReplyFrame) -> ReplyFrame | asyncio.Future[ReplyFrame]:
-        """Serve nothing more; send the last reply, if there is one, after the delay, and close the connection."""
+        """Serve no further request; send the last reply, if there is one, after the delay, and close the connection."""
         self._live_connection().drain()
         return self._start(self._later(frame))
 

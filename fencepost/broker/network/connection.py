@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
 
     def _flush(self) -> None:
-        """Send the replies that are ready; how many are left decides whether they hold requests back."""
+        """Send the replies that are ready; the number of the others decides whether they hold requests back."""
         outbox = self._outbox
         outbox.flush()
         if outbox.is_full:

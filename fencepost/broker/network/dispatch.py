@@ -48,7 +48,7 @@ class Dispatcher:
     encoding of its reply may be left out, if it repeats an earlier one of its connection.
 
     In a cluster whose nodes have leases:
-    lease_gate: which answers of a leader pass when they leave.
+    lease_gate: stops a leader's answers if the lease may be over when they leave.
     room_after: notes the bytes of Produce requests; connections wait while too many are to be committed.
     """
 

@@ -231,7 +231,7 @@ class Inbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all that has arrived is consumed."""
+        """Whether every arrived byte is consumed."""
         return self._start == self._end
 
     def pin_frame(self) -> ReceiveBuffer:

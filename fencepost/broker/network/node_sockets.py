@@ -1,7 +1,7 @@
 """Unix sockets on which the processes of one broker connect to each other: in their directories, which the operating
 system keeps for their owner.
 
-Who can connect can read the records themselves, so a connection needs no log-in: its requests are those of a node.
+A user who can connect can read the records' files, so a connection needs no log-in: its requests are those of a node.
 """
 
 from __future__ import annotations

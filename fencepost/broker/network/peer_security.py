@@ -34,7 +34,7 @@ class PeerSecurity(NamedTuple):
 
 
 def peer_security(settings: Settings, listener: Listener) -> PeerSecurity:
-    """How to connect to `listener` of other nodes. Raises StartError."""
+    """The security of connections to `listener` of other nodes. Raises StartError."""
     protocol = listener.protocol
     return PeerSecurity(
         _tls_connect(settings, listener.name) if protocol.uses_tls else None,

@@ -40,7 +40,7 @@ class PartialSend(ABC):
         file that cannot be read: the client then has a part of the reply."""
 
     def close(self) -> None:  # noqa: B027  # most hold nothing that has to be closed
-        """Send nothing more."""
+        """Stop sending, and drop the rest."""
 
 
 class TransportSender:

@@ -46,7 +46,7 @@ MAXIMUM_HANDSHAKES = 256
 loses its oldest, if that is more than the new one's address has, or if it has taken long. Else the new one waits: after
 a restart thousands of clients come at once, and if each ended the one before, no handshake would be done."""
 UNDISTURBED_S = 1.0
-"""How long a handshake may take while others wait for its place."""
+"""Longest time of a handshake while others wait for its place."""
 SHUTDOWN_TIMEOUT_S = 2.0
 ALERT_TIMEOUT_S = 1.0
 LARGEST_READ_BYTES = 64 * 1024
@@ -378,7 +378,7 @@ def _resolve(readable: asyncio.Future[None]) -> None:
 
 
 def _described(error: ssl.SSLError) -> str:
-    """Why a handshake failed, in words."""
+    """The reason why a handshake failed, in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is not accepted: {error.verify_message}"
     reason = error.reason or str(error)

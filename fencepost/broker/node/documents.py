@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Documents:
-    """Those that are in force from the start on; `BrokerConfigs` comes before them, as it decides about the rest."""
+    """Documents in force from the start on; `BrokerConfigs` comes before them, as it decides about the rest."""
 
     client_quotas: ClientQuotas
     features: Features

@@ -42,7 +42,7 @@ KEEPING_PROCESS = Place("supervision of a process", Policy.RETRY)
 MESSAGE = Place("message of a process", Policy.REPORT)
 
 LONGEST_IMPORT_S: Final = 60.0
-"""How long a process may be silent before its first heartbeat: it imports, perhaps on a busy machine."""
+"""Longest silence of a process before its first heartbeat: it imports, perhaps on a busy machine."""
 LONGEST_STOP_S: Final = 60.0
 SHORT_LIFE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.5

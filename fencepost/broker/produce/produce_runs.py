@@ -87,7 +87,7 @@ class ProduceRun:
 
     @property
     def timeout_s(self) -> float:
-        """How long the client lets the broker wait for durability."""
+        """The client's limit for the wait for durability."""
         timeout_ms: int = self._cached.request.timeout_ms
         return max(0, timeout_ms) / 1000
 

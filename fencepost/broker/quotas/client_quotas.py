@@ -30,7 +30,7 @@ RATE_EXPIRY_MS = 3_600_000
 NANOSECONDS_PER_PERCENT = 10_000_000  # of a second
 
 Client = tuple[str, str]
-"""Who is charged: principal, such as `User:alice`, and client id."""
+"""The client that is charged: principal, such as `User:alice`, and client id."""
 Quotas = Mapping[Entity, Mapping[str, float]]
 _OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 
@@ -38,7 +38,7 @@ _OF_REQUESTS = frozenset(QuotaKey) - {QuotaKey.CONNECTION_CREATION_RATE}
 class QuotaUsage(NamedTuple):
     """The use of one quota. user, client_id: those that share it; empty if all of a kind do.
 
-    per_s: bytes a second, or percent of a processor. throttle_ms: how long a client is throttled that uses it now.
+    per_s: bytes a second, or percent of a processor. throttle_ms: throttle of a client that uses it now.
     """
 
     key: QuotaKey
@@ -114,7 +114,7 @@ class ClientQuotas:
             self._connection_rates, self._in_force = rates, stored
 
     def connection_rate_limit(self, address: str) -> float | None:
-        """How many connections per second an address may open; None without a quota."""
+        """The connections per second that an address may open; None without a quota."""
         rates = self._connection_rates
         return rates.get(address, rates.get(DEFAULT)) if rates else None
 

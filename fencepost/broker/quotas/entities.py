@@ -42,7 +42,7 @@ _OF_ADDRESSES = frozenset({QuotaKey.CONNECTION_CREATION_RATE})
 
 
 class QuotaRefusal(NamedTuple):
-    """Why a change or a filter is refused."""
+    """The reason to refuse a change or a filter."""
 
     error: ErrorCode
     message: str
@@ -90,7 +90,7 @@ def check_quota(entity: Entity, key: str, value: float) -> str | None:
 
 
 class MatchType(IntEnum):
-    """How a part of a filter matches a name, with Kafka's numbers."""
+    """Kinds of match between a part of a filter and a name, with Kafka's numbers."""
 
     EXACT = 0
     DEFAULT = 1

@@ -112,7 +112,7 @@ class RequestedAcl(NamedTuple):
 
 
 def rule_of(wanted: RequestedAcl) -> AclRule | str:
-    """Return the rule that a request asks for, or why it is none.
+    """Return the rule of a request, or the reason why it is none.
 
     Source: Kafka's AclApis.handleCreateAcls and AclControlManager.validateNewAcl.
     """
@@ -157,7 +157,7 @@ def _name_of(kind: str, number: int) -> str:
 
 
 def filter_problem(wanted: RequestedAcl) -> str | None:
-    """Return why a request's filter is none: it has a number that is not known. None if it is one."""
+    """Return the reason to refuse a request's filter: a number in it is unknown. None if all are known."""
     for kind, number in (
         ("resourceType", wanted.resource),
         ("patternType", wanted.pattern),

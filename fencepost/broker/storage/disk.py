@@ -189,7 +189,7 @@ class Disk(Protocol):
         ...
 
     def write_back(self, path: str) -> Awaitable[None]:
-        """Have the system start writing all that is in memory of a directory's file system to the disk.
+        """Have the system start writing the dirty memory of a directory's file system to the disk.
 
         Syncs of thousands of files are many times as fast after it. It makes nothing durable, raises nothing, and does
         nothing if the system cannot do it.

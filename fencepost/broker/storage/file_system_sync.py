@@ -63,7 +63,7 @@ class FileSystem:
         return f"/proc/self/fd/{self._directory}"
 
     def can_sync_cheaply(self, file_count: int) -> bool:
-        """Whether one sync is less work than `file_count` syncs, with all that other programs have written."""
+        """Whether one sync is less work than `file_count` syncs, with the dirty memory of other programs."""
         try:
             statistics = os.pread(self._memory, _MEMORY_BYTES, 0)
         except OSError:
@@ -87,7 +87,7 @@ class FileSystem:
         self._is_writing_back = False
 
     def sync(self) -> bool:
-        """Sync; return whether all that was written before is durable. May take long: call it on a thread.
+        """Sync; return whether all earlier writes are durable. May take long: call it on a thread.
 
         False if anything failed, also another program's file: the files' own syncs find out which.
         """
@@ -102,8 +102,8 @@ class FileSystem:
 
 
 def reliable_file_system(path: str, device: int) -> FileSystem | None:
-    """The file system of a directory on a device (`st_dev`); None if its syncs do not report all that the files' own
-    do, or if the directory is on another device."""
+    """The file system of a directory on a device (`st_dev`); None if its syncs miss failures that the files' own
+    report, or if the directory is on another device."""
     sync = c_function("syncfs")
     if sync is None or not _is_reliable_linux(os.uname().release):
         return None
@@ -123,7 +123,7 @@ def _open(path: str, flags: int, opened: contextlib.ExitStack) -> int:
 
 
 def write_back(path: str) -> None:
-    """Write all that is in memory of a directory's file system, in one pass and one commit of its journal.
+    """Write the dirty memory of a directory's file system, in one pass and one commit of its journal.
 
     Works for any file system. Does not report failures: the next sync of each file does.
     """

@@ -67,7 +67,7 @@ class SyncThreads:
 
         errors: failures from before the sync; they count as its own.
         on_end: called on the event loop when no part is running any more, before the future is done.
-        The future raises one StorageError for all that failed, with their paths.
+        The future raises one StorageError for all failures, with their paths.
         """
         sync = _RunningSync(asyncio.get_running_loop(), on_end, len(parts), errors)
         if not parts:

@@ -81,7 +81,7 @@ class ListGroupsResponse:
 
 @message(key=42, versions="0-2", flexible="2+")
 class DeleteGroupsRequest:
-    """Delete groups and all that they committed."""
+    """Delete groups and their committed offsets."""
 
     groups_names: list[str] = []
 

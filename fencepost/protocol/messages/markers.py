@@ -13,7 +13,7 @@ class WritableTxnMarkerTopic:
 
 @struct
 class WritableTxnMarker:
-    """How a transaction ended, for those of its partitions that this broker leads. Result: True committed, False
+    """The outcome of a transaction, for those of its partitions that this broker leads. Result: True committed, False
     aborted.
     """
 

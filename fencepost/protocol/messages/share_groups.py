@@ -27,7 +27,7 @@ class ShareGroupHeartbeatTopicPartitions:
 
 @struct
 class ShareGroupHeartbeatAssignment:
-    """All that the member may read."""
+    """All partitions that the member may read."""
 
     topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = []
 

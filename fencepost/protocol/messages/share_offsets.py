@@ -13,7 +13,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """A group. topics: None for all that it reads."""
+    """A group. topics: None for all topics that it reads."""
 
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = []

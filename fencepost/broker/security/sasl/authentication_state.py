@@ -1,7 +1,7 @@
 """State machine of the authentication of a connection on a SASL listener: one table. Pure.
 
 `Authentication` in `network/authentication.py` names the event, looks up the step, and carries it out.
-Nothing but this table decides which requests are served before a client is known, or ends its connection.
+This table alone decides which requests are served before a client is known, and when its connection ends.
 Source: KIP-43, KIP-152, KIP-255, KIP-368; Kafka's SaslServerAuthenticator and KafkaChannel. Kafka 4.3's answer in each
 cell was observed.
 """
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class AuthenticationState(Enum):
-    """How far a client has come."""
+    """The progress of a client's authentication."""
 
     __hash__ = object.__hash__  # Enum's hash is a Python function
 

@@ -62,7 +62,7 @@ class FairTurns:
             raise
 
     def _give(self) -> None:
-        """Give the free turns to those that are next."""
+        """Give the free turns to the next ones that wait."""
         while self._free_count and self._waiting:
             network, names = next(iter(self._waiting.items()))
             name, waiting = next(iter(names.items()))

@@ -125,7 +125,7 @@ class Jwks:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def read_again(self) -> None:
-        """Read the keys again, unless that was done within the back-off; keep those that there are if it fails."""
+        """Read the keys again, unless that was done within the back-off; if it fails, the current ones stay."""
         if self._reading is None:
             if self._loop.time() < self._read_again_at_s:
                 return
