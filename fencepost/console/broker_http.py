@@ -104,7 +104,7 @@ class BrokerHttp:
         clients = [client for one in found if (client := read_client(one.get("client"))) is not None]
         if not clients:
             return FoundClient(None, "the broker has not seen it since its start")
-        # Several brokers may have served it: the newest connection is where it is now.
+        # Several brokers may have served it: the newest connection names the present one.
         return FoundClient(max(clients, key=lambda one: (one.is_connected is True, one.last_seen_ms)))
 
     async def offline_reason(self, topic: str, partition: int) -> str | None:
@@ -118,7 +118,7 @@ class BrokerHttp:
 
 
 def read_client(found: Any) -> Client | None:
-    """Read a client as the HTTP port describes it; None where it describes none."""
+    """Read a client as the HTTP port describes it; None if it describes none."""
     if not isinstance(found, dict) or not found:
         return None
     host, port = str(found.get("address") or ""), found.get("port")

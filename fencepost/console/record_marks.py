@@ -1,7 +1,7 @@
 """How each record stands: committed, aborted, open, a marker, or without a transaction. Pure.
 
 A record of a transaction says nothing about its outcome. That is known from
-- the marker of the same producer that follows it, where it was read;
+- the marker of the same producer that follows it, if it was read;
 - the list of aborted transactions that comes with a read_committed fetch, for offsets below the last stable offset;
 - the open transactions that the partition has (DescribeProducers).
 Source: KIP-98; Kafka's CompletedFetch.

@@ -1,1 +1,1 @@
-"""The broker's door to the check-back; imported only where resolvers are configured."""
+"""The broker's entry to the check-back; imported only if resolvers are configured."""

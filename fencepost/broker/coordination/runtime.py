@@ -451,7 +451,7 @@ class CoordinatorRuntime(Generic[S]):
         return self._durable_in_time(partition, asyncio.shield(task))
 
     async def _answer_when_durable(self, partition: CoordinatorPartition[S], decision: Decision[Any]) -> None:
-        """Parked requests wait no longer for a commit than others do: they are refused, and ask again. Raises
+        """Parked requests wait no longer for a commit than others do: they are refused, and retry. Raises
         CoordinatorRefusal."""
         try:
             await self._durable_in_time(partition)

@@ -129,7 +129,7 @@ MAXIMUM_PARTITIONS_PER_PAGE = 2000
 
 
 def _described_page(rights: Rights, context: RequestContext, request: Any) -> Part:
-    """Topics by name, in pages; where none is named, all that the client may see. The names of others are taken out
+    """Topics by name, in pages; if none is named, all that the client may see. The names of others are taken out
     before the page is made, so that a page does not end at one of them.
     """
     cursor, limit = request.cursor, max(1, min(request.response_partition_limit, MAXIMUM_PARTITIONS_PER_PAGE))

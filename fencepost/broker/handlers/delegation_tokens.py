@@ -1,7 +1,7 @@
 """The APIs of delegation tokens, refused: there are none here.
 
 Source: KIP-48; Kafka's KafkaApis.allowTokenRequests, which refuses connections without authentication before anything
-else, and its answers where tokens are not configured.
+else, and its answers if tokens are not configured.
 """
 
 from __future__ import annotations

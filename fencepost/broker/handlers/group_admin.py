@@ -67,7 +67,7 @@ async def describe_in_turn(
     describe: Callable[[str], Awaitable[DescribedT]],
     respond: Callable[..., ResponseT],
 ) -> ResponseT | SlicedResponse:
-    """Describe groups one after the other, with the allowed operations where the request asks for them."""
+    """Describe groups one after the other, with the allowed operations if requested."""
     groups = []
     slices = Slices(SLICE_S)
     for group_id in group_ids:

@@ -1,4 +1,4 @@
-"""Metadata: brokers, topics and partition leaders. A request may create missing topics, where that is allowed.
+"""Metadata: brokers, topics and partition leaders. A request may create missing topics, if that is allowed.
 
 Source: KIP-4, KIP-204 (automatic creation by the client's leave), KIP-430, KIP-516 (topic ids), KIP-1102; Kafka's
 KafkaApis.handleTopicMetadataRequest and AutoTopicCreationManager.

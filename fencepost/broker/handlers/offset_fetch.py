@@ -70,7 +70,7 @@ def offset_fetch_failed(request: OffsetFetchRequest, error: ErrorCode, version: 
 
 
 def _with_described_offsets(rights: Rights, context: RequestContext, request: Any, response: Any) -> SlicedWork[None]:
-    """Offsets of topics that the client may not describe: an error where they are named, else left out."""
+    """Offsets of topics that the client may not describe: an error if they are named, else left out."""
     if response.groups:
         are_named = {group.group_id: group.topics is not None for group in request.groups}
         for group in response.groups:

@@ -118,7 +118,7 @@ def handle_produce(
     Refuses as a whole: CORRUPT_MESSAGE (records of any partition that do not start like a batch),
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED (a transactional batch but no transactional id), INVALID_PRODUCER_ID_MAPPING
     (two producers in one request). With INVALID_REQUIRED_ACKS it refuses every batch that
-    could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used where the disk is this
+    could be appended. Raises CloseConnection for an error with acks=0. `timeout_ms` is not used if the disk is this
     machine's: the write finishes, or fails with KAFKA_STORAGE_ERROR. In a cluster of several machines the answer is
     REQUEST_TIMED_OUT when it is over; the batches stay appended. NOT_LEADER_OR_FOLLOWER for a partition that moves away
     waits until its next leader is known.

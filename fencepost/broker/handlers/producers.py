@@ -53,7 +53,7 @@ def describe_producers_failed(
 async def handle_describe_producers(
     context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | SlicedResponse:
-    """Describe the state that each partition keeps of its producers, with -1 where there is none.
+    """Describe the state that each partition keeps of its producers, with -1 if there is none.
 
     Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, KAFKA_STORAGE_ERROR.
     """

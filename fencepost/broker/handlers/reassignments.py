@@ -149,7 +149,7 @@ def alter_partition_reassignments_failed(
 
 
 def _audit_moved(context: RequestContext, request: Any, response: Any) -> Changes:
-    """Leaders that were chosen, null where the choice was given back. A node that is alone moves nothing."""
+    """Chosen leaders, null if the choice was cancelled. A node that is alone moves nothing."""
     if context.services.leader_choices is None:
         return
     answers = {topic.name: {one.partition_index for one in succeeded(topic.partitions)} for topic in response.responses}

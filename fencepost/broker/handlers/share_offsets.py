@@ -91,7 +91,7 @@ def _with_described_offsets(rights: Rights, context: RequestContext, request: An
 async def handle_describe_share_group_offsets(
     context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    """Describe start offset and lag of the partitions of share groups. -1 where they are unknown, as for a group or a
+    """Describe start offset and lag of the partitions of share groups. -1 if they are unknown, as for a group or a
     topic that does not exist. Refuses, per group: the coordinator's errors."""
     if not are_share_groups_on(context):
         return describe_share_group_offsets_failed(request, ErrorCode.UNSUPPORTED_VERSION, context.api_version)

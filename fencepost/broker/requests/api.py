@@ -83,7 +83,7 @@ class Services:
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None
     observer: RequestObserver | None = None
-    leader_choices: LeaderChoices | None = None  # None where this node is alone
+    leader_choices: LeaderChoices | None = None  # None if this node is alone
     confirmations: Confirmations | None = None  # the same
 
     @property
@@ -136,7 +136,7 @@ class RequestObserver(Protocol):
     def answered(self, api: Api, context: RequestContext, requests_count: int, answer: Any) -> None:
         """Note that a reply is about to be encoded, or that a request without a reply is done.
 
-        requests_count: above 1 where requests of one client were carried out together; `context` is of the first.
+        requests_count: above 1 if requests of one client were carried out together; `context` is of the first.
         answer: the response or `UsualAnswer`; None without a reply; the `ProduceRun` of requests carried out together.
         """
         ...
@@ -401,7 +401,7 @@ class Declaration(TypedDict, total=False):
         that reply has the error code, and the defaults of all other fields.
     is_cancelled_on_disconnect: whether a waiting handler is cancelled when its client disconnects; all others run to
         their end.
-    repeats:  the fields that vary where a client repeats its requests. The handler reads those of the request in its
+    repeats:  the fields that vary if a client repeats its requests. The handler reads those of the request in its
         first step.
     """
 

@@ -1,4 +1,4 @@
-"""Leaders that refusals name: where to go with a partition that this node does not lead, or leads in another epoch.
+"""Leaders that refusals name, for a partition that this node does not lead, or leads in another epoch.
 
 Source: KIP-951; Kafka's KafkaApis.getCurrentLeader.
 """

@@ -164,5 +164,5 @@ class LongPolls:
     def _answer_woken(self) -> None:
         self._is_scheduled = False
         woken_polls = self.woken_polls
-        for _ in range(len(woken_polls)):  # polls that these wake come in the next turn
+        for _ in range(len(woken_polls)):  # polls that these wake are polled in the next turn
             woken_polls.popleft().answer_if_possible()

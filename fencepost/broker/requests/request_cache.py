@@ -254,7 +254,7 @@ def _forget_unused(alike: list[CachedRequest]) -> int:
 
 
 def _set_records(cached: CachedRequest, frame: memoryview, position: int) -> bool:
-    """Set the records of a cached request to those of a frame; returns False where the frame is of another shape."""
+    """Set the records of a cached request to those of a frame; returns False if the frame is of another shape."""
     is_flexible = cached.route.is_flexible
     try:
         for owner, name, following in cached.records:

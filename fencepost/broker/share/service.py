@@ -72,7 +72,7 @@ class ShareOffset(NamedTuple):
 
 
 def _share_offset(state: ShareState | ErrorCode | None, end: int | ErrorCode | None) -> ShareOffset:
-    """end: the partition's high watermark; None where no lag is known."""
+    """end: the partition's high watermark; None if no lag is known."""
     if state is None:
         return ShareOffset()
     if isinstance(state, ErrorCode):

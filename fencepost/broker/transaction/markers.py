@@ -121,7 +121,7 @@ def _append_all(
     for topic_partition in partitions:
         partition_log = topics.log(topic_partition)
         if partition_log is None:
-            # Where its log is being opened or restored, or where another node leads it, the coordinator sends it again.
+            # If the log is being opened or restored, or another node leads it, the coordinator sends the marker again.
             outcome[topic_partition] = topics.error_of_absent_log(topic_partition)
             continue
         try:

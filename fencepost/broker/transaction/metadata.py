@@ -467,4 +467,4 @@ def _pack_partitions(partitions: frozenset[TopicPartition]) -> bytes:
 
 
 _pack_remembered = lru_cache(_MOST_REMEMBERED_SETS)(_pack_partitions)
-"""A producer's transactions have the same partitions again and again, and each writes them twice."""
+"""A producer's transactions have mostly the same partitions, and each writes them twice."""

@@ -1,4 +1,4 @@
-"""Allocator of producer ids: unique for ever, from blocks that are reserved in the metadata store before use."""
+"""Allocator of producer ids: never given out twice, from blocks that are reserved in the metadata store before use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESERVATION = Place("reservation of producer ids", Policy.RETRY)
 
 BLOCK_KEY = "producer_id_block"
 LOWEST_KEY = "producer_id_lowest"
-"""The lowest producer id of this history, where an older state of the store was restored: see `after_restore`."""
+"""The lowest producer id of this history, if an older state of the store was restored: see `after_restore`."""
 BLOCK_SIZE = 1000
 PREFETCH_AT = 0.9  # of a block handed out: time to reserve the next
 FIRST_RETRY_PAUSE_S = 0.05

@@ -119,7 +119,7 @@ class Acl:
 
 
 async def read_acls(cluster: Cluster) -> list[Acl] | None:
-    """All rules; None where there is no authorizer. Raises ClusterError."""
+    """All rules; None if there is no authorizer. Raises ClusterError."""
     request = DescribeAclsRequest(
         resource_type_filter=ANY,
         resource_name_filter=None,

@@ -148,7 +148,7 @@ def _records(read: Range) -> list[Record]:
 
 
 async def _held(cluster: Cluster, views: Sequence[CoordinatorView]) -> dict[str, int]:
-    """By transactional id, the offsets that it alone keeps from readers. Left out where it cannot be read."""
+    """By transactional id, the offsets that it alone keeps from readers. Left out if they cannot be read."""
     places = list(dict.fromkeys(place for view in views for place in view.partitions))[:MOST_PLACES]
     if not places:
         return {}

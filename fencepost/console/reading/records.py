@@ -153,7 +153,7 @@ def _needs_marker(batch: Batch, stable: int, opened: dict[int, int]) -> bool:
 
 @dataclass
 class RecordPage:
-    """Records to show. next_offset: where the following page begins; None at the end."""
+    """Records to show. next_offset: start of the following page; None at the end."""
 
     rows: list[ShownRecord | Gap] = field(default_factory=list)
     next_offset: int | None = None

@@ -40,7 +40,7 @@ class ResourceKind(IntEnum):
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting. value: None where it is secret."""
+    """A setting. value: None if it is secret."""
 
     name: str
     value: str | None

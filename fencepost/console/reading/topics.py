@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 @dataclass
 class PartitionState:
-    """Where a partition stands. Offsets are None where they could not be read; `error` says why."""
+    """The state of a partition. Offsets are None if they could not be read; `error` has the reason."""
 
     topic: str
     index: int

@@ -20,7 +20,7 @@ def open_audit_log(path: str | None) -> None:
 
 
 def record(*, user: str | None, address: str, change: str, subject: str, details: str, outcome: str) -> None:
-    """Note a change. user: None where nobody has to log in."""
+    """Note a change. user: None if no log-in is needed."""
     entry = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "event": "console_change",

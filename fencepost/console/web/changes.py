@@ -46,7 +46,7 @@ class Change:
 
     @property
     def to_type(self) -> str:
-        """The subject, or a word where the subject cannot be typed: of any text, ids may have control characters."""
+        """The subject, or a word if the subject cannot be typed: of any text, ids may have control characters."""
         name = self.subject
         can_be_typed = name.isprintable() and name == name.strip() and 0 < len(name) <= LONGEST_TYPED
         return name if can_be_typed else _WORD

@@ -64,7 +64,7 @@ def _finished(value: Any) -> Any:
 
 
 def _content(value: bytes | None) -> str:
-    """Key or value of a record as text; as hex where it is none."""
+    """Key or value of a record as text; as hex if it is none."""
     if value is None:
         return "null"
     try:

@@ -21,7 +21,7 @@ MOST_SAMPLES: Final = 120
 
 @dataclass
 class Session:
-    """A browser's session. cluster: None until someone has logged in, where that is needed.
+    """A browser's session. cluster: None until a person has logged in, if that is needed.
 
     notice: said once, on the next page. samples: (seconds, sum of the partitions' ends) as the overview read them.
     groups_by_topic: time at which they were read, in seconds, and the groups with offsets of each topic.

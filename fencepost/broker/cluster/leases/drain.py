@@ -30,7 +30,7 @@ class Drain:
         self._is_stopping = False
 
     async def follow(self) -> None:
-        """Leave, or come back, as is wanted by now. Raises StorageError."""
+        """Request the state that is wanted now: *leaving* or *alive*. Raises StorageError."""
         node_id = self._placement.node_id
         is_draining = self._is_stopping or self.is_drained()
         wanted, event = (NodeState.LEAVING, NodeEvent.DRAINED) if is_draining else (NodeState.ALIVE, NodeEvent.RESUMED)
@@ -42,7 +42,7 @@ class Drain:
             await self._placement.refresh()
 
     async def hand_all_over(self, *, within_s: float) -> None:
-        """Leave, for the node stops; see `Membership`. The one who keeps moving partitions does the work."""
+        """Leave, for the node stops; see `Membership`. The task that moves partitions regularly does the work."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + within_s
         self._is_stopping = True

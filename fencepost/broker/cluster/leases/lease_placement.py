@@ -173,7 +173,7 @@ class LeasePlacement:
         await self._store.choose(choices)
 
     def _unsettled(self) -> frozenset[NodeId]:
-        """Nodes that have come a short while ago: see `should_lead`."""
+        """Nodes that joined within the last `settling_s`: see `should_lead`."""
         if not self._came_s:
             return frozenset()
         now_s = asyncio.get_running_loop().time()

@@ -98,7 +98,7 @@ class LeaseStore(SharedSqliteMetadataStore):
         try:
             is_deleted = await super().delete_topic(name, topic_id)
         except StorageError:
-            self._known_version = NO_VERSION  # it may be deleted all the same: the next poll looks
+            self._known_version = NO_VERSION  # it may be deleted nevertheless: the next poll checks
             raise
         if is_deleted:
             await self._placement_changed()

@@ -133,7 +133,7 @@ class LeaseTable:
         return bisect_left(numbers, True, key=lambda number: TopicPartition(topic, number) not in self.partitions)
 
     def partition_counts(self) -> Counter[str]:
-        """Numbers of partitions of all topics: quicker than one by one, where most are needed."""
+        """Numbers of partitions of all topics: quicker than one by one, if most are needed."""
         return Counter(name.topic for name in self.partitions)
 
 

@@ -142,7 +142,7 @@ async def _check_objects(location: ObjectLocation) -> None:
 
 
 def _warn_of_loopback(settings: Settings, address: PostgresAddress) -> None:
-    """Warn of an advertised address that on another machine is that machine, where PostgreSQL is not on this one."""
+    """Warn of an advertised loopback address, which other machines cannot use, unless PostgreSQL is on this one."""
     if all(is_loopback(host) for host in address.hosts):
         return
     for listener in parse_listeners(settings):
@@ -158,7 +158,7 @@ def _warn_of_loopback(settings: Settings, address: PostgresAddress) -> None:
 
 
 def _known_endpoints(settings: Settings) -> Endpoints:
-    """Return the addresses that the listeners advertise; none where the system chooses a port, which is known only
+    """Return the addresses that the listeners advertise; none if the system chooses a port, which is known only
     when it is bound. The store gives a broker that starts again the node id that it had, by its addresses."""
     endpoints = {
         listener.name: (address.host, address.port)

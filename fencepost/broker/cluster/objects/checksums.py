@@ -1,6 +1,6 @@
 """Checksums of objects: SHA-256 of the bytes, stored in the rows that name the objects.
 
-A name says nothing about the bytes: the store may give back an older version, a part, or another object's. Rows that
+A name says nothing about the bytes: the store may return an older version, a part, or another object's. Rows that
 were written before there were checksums have none; then the CRCs of the batches are compared.
 """
 

@@ -60,7 +60,7 @@ class FlushUploads:
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     async def get(self, object_id: uuid.UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
-        """Read bytes of an object that rows point into. Raises StorageError, where it is missing or wrong at once."""
+        """Read bytes of an object that rows point into. Raises StorageError, at once if it is missing or wrong."""
         content = await self._get(object_id, position, length_bytes)
         name = flush_name(self._cluster_id, object_id)
         await run_in_slices(check_flushed(name, position, memoryview(content), checksum), SLICE_S)

@@ -42,7 +42,7 @@ class ObjectLocation:
 
     prefix:   path without "/" at its ends; may be empty.
     endpoint: URL of the server; None for Amazon's.
-    The keys are None where the environment has them (AWS_ACCESS_KEY_ID and others), or the machine's role.
+    The keys are None if the environment has them (AWS_ACCESS_KEY_ID and others), or the machine's role.
     """
 
     bucket: str

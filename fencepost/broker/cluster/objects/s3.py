@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
 ANSWER_LIMIT_S: Final = 10.0
-"""For an answer to a small request. S3 answers within 0.2 s, and within 1 s where it is busy."""
+"""Time for an answer to a small request. S3 answers within 0.2 s, and within 1 s if it is busy."""
 SLOWEST_BYTES_PER_S: Final = 1024 * 1024
 """Slower transfers fail: a sealed segment of 64 MB takes a minute then."""
 CONNECT_LIMIT: Final = timedelta(seconds=3)

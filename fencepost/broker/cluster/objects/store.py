@@ -23,7 +23,7 @@ class ObjectMissingError(ObjectStoreError):
 
 
 class ObjectStoreTroubleError(ObjectStoreError):
-    """The store cannot be reached, is slow or fails: it may have carried the request out all the same."""
+    """The store cannot be reached, is slow or fails: it may nevertheless have executed the request."""
 
 
 class StoredObject(NamedTuple):
@@ -47,7 +47,7 @@ class ObjectStore(Protocol):
         ...
 
     async def put_file(self, name: str, path: str) -> None:
-        """Store a file as an object, whole or not at all. Raises OSError where the file cannot be read."""
+        """Store a file as an object, whole or not at all. Raises OSError if the file cannot be read."""
         ...
 
     async def get(self, name: str) -> bytes:

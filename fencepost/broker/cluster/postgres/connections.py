@@ -22,7 +22,7 @@ _SCHEMA_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 CONNECT_TIMEOUT_S: Final = 5.0
 STATEMENT_TIMEOUT_S: Final = 10.0
-"""The longest a statement runs, where its connection names nothing shorter."""
+"""Bound of the time of a statement, unless its connection sets a shorter one."""
 IDLE_IN_TRANSACTION_S: Final = 2.0
 """PostgreSQL ends a session that holds locks and sends nothing: its process may be stopped or gone."""
 KEEPALIVE_S: Final = 5
@@ -125,7 +125,7 @@ async def connect(
 
     application_name: names the node's incarnation, so that another node can end its sessions.
     A commit on it is acknowledged when it is durable, independent of the server's default.
-    Raises UnavailableError; StorageError where trying again does not help.
+    Raises UnavailableError; StorageError if a retry would not help.
     """
     if asyncio.current_task() is None:
         # The first step of an eager coroutine, on Python 3.11: asyncpg's time-outs need a task.

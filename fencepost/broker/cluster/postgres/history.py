@@ -27,7 +27,7 @@ TARGETS: Final = (
 
 
 class History(NamedTuple):
-    """Where tables are. place: of the server and the tables; None where the role may not ask. timeline: as place."""
+    """Location of tables. place: ids of the server and the tables; None if the role may not ask. timeline: as place."""
 
     place: str | None
     timeline: int | None
@@ -44,7 +44,7 @@ class Difference(NamedTuple):
 
 
 async def read_history(connection: Connection) -> History:
-    """Read where the tables are now."""
+    """Read the present location of the tables."""
     table = await connection.fetchval("SELECT 'cluster'::regclass::oid::bigint")
     for function in ("pg_control_system()", "pg_control_checkpoint()"):
         if not await connection.fetchval("SELECT has_function_privilege($1, 'EXECUTE')", function):
@@ -64,7 +64,7 @@ async def record_history(connection: Connection) -> None:
 
 
 async def find_difference(connection: Connection, address_shown: str) -> Difference | None:
-    """Compare where the tables are with where they were."""
+    """Compare the present location of the tables with the recorded one."""
     stored = History(*await connection.fetchrow("SELECT place, timeline FROM cluster"))
     found = await read_history(connection)
     if None not in (stored.place, found.place) and stored.place != found.place:

@@ -159,7 +159,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
 
         own_lease_after_s: seconds without renewal after which the lease of a process with the same endpoints is taken:
                            that was this node before it was killed. None: it is not taken before its end.
-        Returns the fence under which this incarnation flushes. Raises NodeIdInUseError where the node id or an address
+        Returns the fence under which this incarnation flushes. Raises NodeIdInUseError if the node id or an address
         is another process's; IncompatibleVersionError, StorageError.
         """
         versions: dict[NodeId, str] = {}
@@ -241,7 +241,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
     async def renew(self, node_id: NodeId) -> Renewal:
         """Renew the lease of this incarnation, in one round trip. Raises LeaseLostError; StorageError.
 
-        A lease that is over is renewed, too, where no other node has taken over.
+        A lease that is over is renewed, too, if no other node has taken over.
         """
 
         async def renew(connection: Connection) -> Renewal:

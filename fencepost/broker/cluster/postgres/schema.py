@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 FORMAT: Final = 3
 FIRST_WITH_HISTORY: Final = 3
-"""The first format that knows where its tables are."""
+"""The first format that records the location of its tables."""
 
 TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
 """Kinds of changes: the rows of `changes`."""
@@ -215,7 +215,7 @@ def _creation() -> str:
 
 
 async def prepare(connection: Connection, address: PostgresAddress, *, is_restored: bool = False) -> None:
-    """Create the tables where there are none, or upgrade them; refuse those of a later version, and those that were
+    """Create the tables if there are none, or upgrade them; refuse those of a later version, and those that were
     restored and not made safe.
 
     Several nodes may do this at the same time. is_restored: the caller makes them safe. Raises StorageError.

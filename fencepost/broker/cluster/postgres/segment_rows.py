@@ -23,7 +23,7 @@ SEGMENT_COLUMNS: Final = (
     "base_offset, end_offset, size_bytes, max_timestamp_ms, has_aborted, leader_epoch, object, checksums"
 )
 REPEAT_FOR_S: Final = 2.0
-"""How long a transaction is repeated while PostgreSQL does not answer; callers come again later."""
+"""Time during which a transaction is repeated while PostgreSQL does not answer; callers retry later."""
 SWEPT_ROWS: Final = 1000
 """The most rows that one statement of the sweep takes."""
 

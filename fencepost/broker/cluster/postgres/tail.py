@@ -188,7 +188,7 @@ class PostgresTail:
     async def _not_led(
         self, connection: Connection, flush: FlushId, rows: Sequence[TailRow]
     ) -> tuple[bool, frozenset[PartitionKey]]:
-        """Whether the fence is the flush's, and which partitions its node does not lead. None of them comes back."""
+        """Whether the fence is the flush's, and the partitions that its node does not lead. They do not return."""
         keys = list({row.key for row in rows})
         is_held, topic_ids, numbers = await connection.fetchrow(
             _NOT_LED, flush.node_id, flush.fence, *_arrays(keys), timeout=FLUSH_TIMEOUT_S + 1

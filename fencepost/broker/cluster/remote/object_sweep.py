@@ -32,7 +32,7 @@ REMOVED_TOGETHER_COUNT: Final = 1000
 
 
 class ObjectSweep:
-    """The sweep of one node. grace_s: how long garbage stays; longer where the database is restored to earlier times.
+    """The sweep of one node. grace_s: how long garbage stays; longer if the database is restored to earlier times.
 
     removed_count: objects that were removed since the start.
     """

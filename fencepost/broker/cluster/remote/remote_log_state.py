@@ -77,7 +77,7 @@ class RemoteLogState:
         return next((one for one in self.rows.values() if one.end_offset == end_offset), None)
 
     def epochs(self, end_offset: int) -> bytes:
-        """The leader epochs up to an offset, or up to the sealed end where that is above it, as stored."""
+        """The leader epochs up to an offset, or up to the sealed end if that is above it, as stored."""
         return encode_epochs(self.log.epoch_starts(max(end_offset, self.sealed_end)))
 
     def replaced(self, segment: Segment, sealed: RemoteSegmentMetadata) -> None:
@@ -96,7 +96,7 @@ class RemoteLogState:
             del self.stored[segment]
 
     def log_start(self, cleaned_offset: int) -> LogStart | None:
-        """The log's start and how far it is compacted, where that is not stored yet, or leaves rows without use.
+        """The log's start and the end of its compacted part, if they are not stored yet, or leave rows without use.
 
         cleaned_offset: end of the compacted part here; it counts only if all segments below are stored.
         """

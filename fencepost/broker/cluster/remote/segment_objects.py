@@ -58,7 +58,7 @@ class SegmentObjects:
     async def upload(self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str) -> RemoteSegmentMetadata:
         """Store the files of a segment; return it with their checksums.
 
-        Raises ObjectStoreError; StorageError where a file cannot be read, or the log file is damaged: then the store
+        Raises ObjectStoreError; StorageError if a file cannot be read, or the log file is damaged: then the store
         may have the only good copy.
 
         The log file comes last: it takes the longest, and the others are the cheaper ones to lose.
@@ -97,7 +97,7 @@ class SegmentObjects:
     ) -> Downloaded:
         """Write files of a segment into a directory, under other names.
 
-        Raises StoreUnavailableError; StorageError where an object is missing, has another size or holds other bytes
+        Raises StoreUnavailableError; StorageError if an object is missing, has another size or holds other bytes
         than were stored, or the disk fails. Nothing is left there then.
         """
         name = self.name(key, sealed)
@@ -154,7 +154,7 @@ def check_object(object_name: str, file: LogFile, sealed: RemoteSegmentMetadata,
 
 
 def expected_checksum(sealed: RemoteSegmentMetadata, suffix: str) -> bytes | None:
-    """The checksum of a file of a segment, by its row; None where the row has none."""
+    """The checksum of a file of a segment, by its row; None if the row has none."""
     if sealed.checksums is None:
         return None
     slot = suffixes_of(has_aborted=sealed.has_aborted).index(suffix)
@@ -162,7 +162,7 @@ def expected_checksum(sealed: RemoteSegmentMetadata, suffix: str) -> bytes | Non
 
 
 class Downloaded:
-    """Files that were written beside their places, where no other download of the same segment finds them."""
+    """Files beside their final paths, so that no other download of the same segment finds them."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

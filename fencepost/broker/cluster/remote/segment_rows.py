@@ -76,7 +76,7 @@ class RemoteLogMetadata(Protocol):
         epochs: leader epochs of the log, up to the sealed end.
         Returns the segment as it is stored: its leader epoch is the highest of the rows that it replaces. Returns None,
         and has done nothing, if the node does not lead the partition so any more. A call that had its effect may be
-        repeated. Raises StorageError, and has done nothing, where the rows are not exactly those of the
+        repeated. Raises StorageError, and has done nothing, if the rows are not exactly those of the
         segment's offsets, or the sweep has taken one of its objects for an orphan.
         """
         ...

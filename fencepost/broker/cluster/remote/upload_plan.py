@@ -80,7 +80,7 @@ class UploadPlan(NamedTuple):
 def plan_uploads(logs: Sequence[TailOfLog], limits: UploadLimits) -> UploadPlan:
     """Plan the next steps of a node.
 
-    A log's segments are sealed one after another, in order: where its tail begins is one number.
+    A log's segments are sealed one after another, in order: the start of its tail is one offset.
     """
     tail_bytes = sum(one.tail_bytes for one in logs)
     return UploadPlan(_rolls(logs, limits, tail_bytes), _seals(logs), tail_bytes)
@@ -165,7 +165,7 @@ def plan_merge(stored: Sequence[StoredSegment], limits: MergeLimits) -> tuple[in
 
 
 def _end_of_merge(stored: Sequence[StoredSegment], first: int, limits: MergeLimits) -> int | None:
-    """Up to where the segments from one on can be merged."""
+    """The end of the segments that can be merged, from one on."""
     total_bytes = largest_bytes = 0
     oldest_ms = newest_ms = stored[first].newest_ms
     found = None

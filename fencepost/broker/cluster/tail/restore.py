@@ -176,7 +176,7 @@ class TailRestore:
                 tails[row.key].write(row, content)
 
     async def _content(self, tail: _TailFiles, row: TailRow) -> bytes | memoryview | None:
-        """The bytes of a row; None where the tail has failed."""
+        """The bytes of a row; None if the tail has failed."""
         if tail.error is not None:
             return None
         if row.content is not None:
@@ -247,7 +247,7 @@ class _TailFiles:
             self.fail(error)
 
     def finish(self) -> None:
-        """Make the active segment where the tail has none: the log may be deleted or sealed up to its end. Raises
+        """Make the active segment if the tail has none: the log may be deleted or sealed up to its end. Raises
         StorageError."""
         if self._segment_base < 0:
             self._disk.open(f"{self._directory}/{file_name(self.start_offset, '.log')}").close()

@@ -33,7 +33,7 @@ log = get_logger(__name__)
 LEFTOVERS: Final = Place("removal of what was led", Policy.RETRY)
 
 LEFT_INTERVAL_S: Final = 60.0
-"""A partition that went to another node may come back within moments, and is being restored then."""
+"""A partition that moved to another node may return within moments, and is being restored then."""
 
 MARK_FILE: Final = ".scratch"
 """Marks a directory as scratch; its content names the cluster."""
@@ -56,7 +56,7 @@ class ScratchDisk(LocalDisk):
 def empty_scratch(disk: Disk, directory: str, cluster_id: str) -> None:
     """Remove all logs of a former run, and mark the directory as scratch of this cluster.
 
-    Raises StorageError, also where the directory holds logs and is not marked: they are those of a broker that keeps
+    Raises StorageError, also if the directory holds logs and is not marked: they are those of a broker that keeps
     its logs there, and would be lost.
     """
     disk.make_directory(directory)

@@ -265,7 +265,7 @@ class TailLog:
     ) -> bool:
         """Commit the rows of a flush, if there are any. Raises ResignedError, after resigning.
 
-        Returns False where the outcome was that nothing is committed, and it is later than `until_s`.
+        Returns False if no row is committed, and the time is after `until_s`.
         """
         if not rows:
             return True

@@ -38,7 +38,7 @@ class TailRow(NamedTuple):
     position:        position of the first byte in the segment's log file.
     base_offset:     offset of the first record. end_offset: offset after the last.
     leader_epoch:    epoch of the leader that wrote it.
-    content:         the bytes; None where they are in an object.
+    content:         the bytes; None if they are in an object.
     object_id:       object of a large flush, which has them from `object_position` on.
     checksum:        SHA-256 of the bytes in the object; None in rows of versions without checksums.
     """
@@ -118,7 +118,7 @@ class FlushObjects(Protocol):
         ...
 
     async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
-        """Read bytes of an object. Raises StorageError where it is missing or too short, or holds other bytes."""
+        """Read bytes of an object. Raises StorageError if it is missing or too short, or holds other bytes."""
         ...
 
 
@@ -145,7 +145,7 @@ class RemoteLogSource(Protocol):
 
         Partitions that the store does not have are left out. Returns a StorageError for one of which an object cannot
         be read now, is missing or holds other bytes, or for which the disk fails: the others do not wait for it. Raises
-        StoreUnavailableError where the rows cannot be read.
+        StoreUnavailableError if the rows cannot be read.
         """
         ...
 

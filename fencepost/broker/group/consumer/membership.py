@@ -1,6 +1,6 @@
 """Requests of the consumer group protocol: joining, staying, leaving; and the deadlines of members. Pure.
 
-One kind of request does it all. A heartbeat carries the member's changes; the group may begin an epoch and make a new
+One kind of request is enough. A heartbeat carries the member's changes; the group may begin an epoch and make a new
 target assignment; the member moves towards that; the reply holds its current assignment.
 Source: KIP-848, KIP-1082 (member ids made by clients); Kafka's GroupCoordinatorService
 (throwIfConsumerGroupHeartbeatRequestIsInvalid) and GroupMetadataManager (consumerGroupHeartbeat, consumerGroupLeave).

@@ -1,6 +1,6 @@
 """Membership of streams groups: joining, staying, leaving, and the deadlines of members. Pure.
 
-A heartbeat does it all: the first member's heartbeat carries the topology; the coordinator checks its topics; the group
+Heartbeats are enough: the first member's heartbeat carries the topology; the coordinator checks its topics; the group
 may begin an epoch and make a new target; the member moves towards that; the reply holds its current tasks.
 Source: KIP-1071; Kafka's GroupMetadataManager (streamsGroupHeartbeat, streamsGroupLeave, streamsGroupFenceMember,
 maybeUpdateStreamsTargetAssignment, computeDelayedTargetAssignment).

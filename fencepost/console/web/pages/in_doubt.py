@@ -114,7 +114,7 @@ async def decide(visit: Visit, form: Form) -> Change:
     async def perform() -> str:
         now_ms = int(time.time() * 1000)
         token = token_of(view)
-        # Before the end: where a check-back keeps records, a decision that cannot be recorded is not carried out.
+        # Before the end: if a check-back keeps records, a decision that cannot be recorded is not carried out.
         command = Command(view.transactional_id, outcome, str(token), now_ms)
         await write_entry(visit.cluster, command_entry(command))
         question = Question(token, view.started_ms, tuple(view.partitions))
