@@ -34,7 +34,7 @@ TWO_PHASE_TIMEOUT_MS: Final = 2_147_483_647
 class KafkaTransactions:
     """See `fencepost.check_back.ports.Transactions`.
 
-    globs: patterns of the ids. options: settings of kafka-python's clients.
+    globs: patterns of the ids. options: settings of the Coordinator.
     """
 
     def __init__(self, bootstrap_servers: str, globs: Sequence[str], **options: Any) -> None:
@@ -80,13 +80,11 @@ class KafkaTransactions:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Ask on a thread. Raises Unavailable."""
-        from kafka.errors import KafkaError
-
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except (HeuristicOutcome, Superseded):
             raise
-        except (TwoPhaseError, TimeoutError, KafkaError, OSError) as error:
+        except (TwoPhaseError, TimeoutError, OSError) as error:
             raise Unavailable(str(error) or type(error).__name__) from None
 
 

@@ -20,6 +20,8 @@ from fencepost.check_back.resolvers import resolver_for
 from fencepost.check_back.schedule import figures_of
 from fencepost.check_back.service import CheckBack
 from fencepost.check_back.settings import ResolverSettings
+from fencepost.client.cluster import Cluster
+from fencepost.client.options import addresses_of, options_of
 
 POLL_S: Final = 2.0
 """Between looks at the open transactions."""
@@ -27,25 +29,20 @@ FIGURES_S: Final = 60.0
 
 
 async def run(
-    bootstrap: str,
-    options: Mapping[str, Any],
-    coordinators: Mapping[str, Any],
-    settings: Sequence[ResolverSettings],
-    *,
-    as_json: bool,
+    bootstrap: str, options: Mapping[str, Any], settings: Sequence[ResolverSettings], *, as_json: bool
 ) -> None:
     """Check back until SIGTERM or SIGINT.
 
-    options: settings of kafka-python's clients; coordinators: those of the Coordinator, beside the servers. Raises
-    ValueError for a resolver that cannot be made; any other exception is unexpected, and the supervisor of the process
-    restarts it.
+    options: those of the Coordinator, beside the servers. Raises ValueError for a resolver that cannot be made; any
+    other exception is unexpected, and the supervisor of the process restarts it.
     """
     lines = Lines(as_json=as_json)
     globs = [glob for one in settings for glob in one.ids]
-    records = KafkaRecords(options, max(one.timeout_ms for one in settings) / 1000)
+    clients = addresses_of(bootstrap), options_of(options)
+    records = KafkaRecords(Cluster(*clients), max(one.timeout_ms for one in settings) / 1000)
     resolvers = {one.name: resolver_for(one, records) for one in settings}
-    transactions = KafkaTransactions(bootstrap, globs, **coordinators)
-    journal = KafkaJournal(options)
+    transactions = KafkaTransactions(bootstrap, globs, **options)
+    journal = KafkaJournal(Cluster(*clients))
     service = CheckBack(settings, resolvers, transactions, journal, lines, now_ms=_now_ms, poll_s=POLL_S)
     lines.write("info", "check_back_started", {"resolvers": [one.name for one in settings], "bootstrap": bootstrap})
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fencepost.cli.client_properties import Properties, WrongPropertiesError, read_file
-from fencepost.cli.connection import bootstrap_option, client_options, coordinator_options, json_option, kafka_errors
+from fencepost.cli.connection import bootstrap_option, coordinator_options, json_option, kafka_errors
 
 if TYPE_CHECKING:
     from fencepost.check_back.settings import ResolverSettings
@@ -34,11 +34,11 @@ def check_back(bootstrap: str, as_json: bool, config: Path) -> None:
     """
     settings = _read(config)
     with kafka_errors(bootstrap):
-        options, coordinators = client_options(bootstrap), coordinator_options(bootstrap)
+        options = coordinator_options(bootstrap)
     from fencepost.check_back.program import run
 
     try:
-        asyncio.run(run(bootstrap, options, coordinators, settings, as_json=as_json))
+        asyncio.run(run(bootstrap, options, settings, as_json=as_json))
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 

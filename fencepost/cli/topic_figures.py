@@ -62,8 +62,8 @@ def read_partitions(bootstrap: str, name: str) -> list[dict[str, Any]]:
 
 async def _newest(cluster: Cluster, places: list[tuple[int, str, int]]) -> dict[int, int]:
     """By partition, the latest time of a record in ms; brokers before Kafka 3.0 do not say it."""
+    from fencepost.client.consuming import UNCOMMITTED, list_offsets
     from fencepost.client.errors import ClusterError
-    from fencepost.console.reading.topics import UNCOMMITTED, list_offsets
 
     found: dict[int, int] = {}
     for leader in {leader for leader, _, _ in places}:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fencepost.client.cluster import Cluster
+from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError, check, error_name
-from fencepost.console.reading.topics import PartitionState, Place
+from fencepost.console.reading.topics import PartitionState
 from fencepost.console.reading.unserved import CONSUMER_OFFSETS, not_asked, unserved
 from fencepost.diagnosis.lag import Lag, ReadableRecords, lag_of, total
 from fencepost.protocol.consumer_protocol import decode_assignment

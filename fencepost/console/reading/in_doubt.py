@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from fencepost.check_back.records import AUDIT_TOPIC, STATE_TOPIC, Entry, Journal, left_out_words, read_journal
 from fencepost.client.cluster import Cluster
+from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError, RefusedError
 from fencepost.client.producing import produce
 from fencepost.console.in_doubt import HistoryLine, doubts, history_line
 from fencepost.console.reading.records import Range, offset_at_time, read_range
-from fencepost.console.reading.topics import Place, fill_offsets, partition_states, read_partition
+from fencepost.console.reading.topics import fill_offsets, partition_states, read_partition
 from fencepost.console.reading.transactions import describe_transactions, list_transactions, read_producers
 from fencepost.console.record_marks import UNREADABLE
 from fencepost.diagnosis.in_doubt import Doubt

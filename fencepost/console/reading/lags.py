@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from fencepost.client.cluster import Cluster
+from fencepost.client.consuming import COMMITTED
 from fencepost.client.errors import ClusterError
 from fencepost.console.reading.groups import GroupLag, lag_in
 from fencepost.console.reading.records import fetch
-from fencepost.console.reading.topics import COMMITTED, PartitionState
+from fencepost.console.reading.topics import PartitionState
 from fencepost.console.record_marks import Aborted, Batch
 from fencepost.diagnosis.lag import ReadableRecords, count_readable
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from fencepost.client import consuming
 from fencepost.client.cluster import Cluster
+from fencepost.client.consuming import COMMITTED, FETCH_BYTES, UNCOMMITTED, list_offsets
 from fencepost.client.errors import ClusterError, check
-from fencepost.console.reading.topics import COMMITTED, UNCOMMITTED, PartitionState, list_offsets
+from fencepost.console.reading.topics import PartitionState
 from fencepost.console.reading.transactions import open_transactions, read_producers
 from fencepost.console.record_marks import (
     UNREADABLE,
@@ -22,9 +24,7 @@ from fencepost.console.record_marks import (
     shown_records,
     with_gaps,
 )
-from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
-FETCH_BYTES: Final = 1 << 20
 MOST_BATCHES: Final = 50_000
 """Of one view; a page says where it stopped."""
 MOST_BYTES: Final = 64 << 20
@@ -45,27 +45,8 @@ async def fetch(
     cluster: Cluster, partition: PartitionState, offset: int, isolation: int, most_bytes: int = FETCH_BYTES
 ) -> Fetched:
     """Read batches from `offset` on, without waiting. Raises ClusterError."""
-    request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=most_bytes,
-        isolation_level=isolation,
-        topics=[
-            FetchTopic(
-                topic=partition.topic,
-                partitions=[
-                    FetchPartition(partition=partition.index, fetch_offset=offset, partition_max_bytes=most_bytes)
-                ],
-            )
-        ],
-    )
-    reply = await cluster.send(request, partition.leader)
-    check(reply.error_code)
-    if not reply.responses or not reply.responses[0].partitions:
-        raise ClusterError(f"the broker's answer does not have {partition.name}")
-    data = reply.responses[0].partitions[0]
-    check(data.error_code)
+    place = partition.topic, partition.index
+    data = await consuming.fetch(cluster, place, partition.leader, offset, isolation, most_bytes)
     try:
         batches = read_batches(data.records or b"")
     except UNREADABLE as error:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fencepost.client.cluster import Cluster
+from fencepost.client.consuming import COMMITTED, EARLIEST, LATEST, UNCOMMITTED, Place, list_offsets
 from fencepost.client.errors import ClusterError, RefusedError, error_name
 from fencepost.client.view import ClusterView, Topic
 from fencepost.diagnosis.lag import Offsets
-from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-UNCOMMITTED, COMMITTED = 0, 1
 PARTITIONS_PER_REQUEST: Final = 2_000
-
-Place = tuple[str, int]
-"""A topic's name and a partition's number."""
 
 
 @dataclass
@@ -156,27 +150,6 @@ async def _fill(cluster: Cluster, leader: int, partitions: Sequence[PartitionSta
             continue
         partition.last_stable_offset = stable[place][2]
         partition.high_watermark = ends[place][2]
-
-
-async def list_offsets(
-    cluster: Cluster, leader: int, places: Sequence[Place], timestamp: int, isolation: int
-) -> Mapping[Place, tuple[int, int, int]]:
-    """By place (error code, timestamp, offset). timestamp: ms, LATEST or EARLIEST. Raises ClusterError."""
-    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-    for topic, index in places:
-        topics[topic].append(ListOffsetsPartition(partition_index=index, timestamp=timestamp))
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
-        timeout_ms=5_000,
-    )
-    reply = await cluster.send(request, leader)
-    return {
-        (topic.name, one.partition_index): (one.error_code, one.timestamp, one.offset)
-        for topic in reply.topics
-        for one in topic.partitions
-    }
 
 
 async def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:

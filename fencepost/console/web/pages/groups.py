@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from fencepost.client.consuming import UNCOMMITTED, Place, list_offsets
 from fencepost.client.errors import ClusterError, RefusedError, check
 from fencepost.console import words
 from fencepost.console.reading.groups import (
@@ -23,10 +24,7 @@ from fencepost.console.reading.groups import (
 )
 from fencepost.console.reading.records import time_at
 from fencepost.console.reading.topics import (
-    UNCOMMITTED,
     PartitionState,
-    Place,
-    list_offsets,
     read_partition,
     read_topics,
 )

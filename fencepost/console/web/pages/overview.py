@@ -7,9 +7,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError
 from fencepost.console.reading.groups import GroupList, lags_of, list_groups, read_committed
-from fencepost.console.reading.topics import PartitionState, Place, TopicState, read_topics
+from fencepost.console.reading.topics import PartitionState, TopicState, read_topics
 from fencepost.console.reading.transactions import describe_transactions, list_transactions
 from fencepost.console.web.drawing import curve
 from fencepost.console.web.visit import Page, Visit
