@@ -1,43 +1,93 @@
-"""Initialising a producer and ending its transactions through its own client library, within a time.
+"""The calls of client libraries that a commit makes, each within a time: those that block, and those of asyncio.
 
 The clients would wait for a broker that does not answer for as long as it takes; only confluent-kafka takes a time.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
+
+from fencepost.two_phase.preparing import prepare, prepare_async, require_accepted
+from fencepost.two_phase.tokens import Token
+
+T = TypeVar("T")
 
 
-def init_by_client(producer: Any, timeout_s: float) -> None:
-    """Call init_transactions. Raises the client's errors."""
-    if hasattr(producer, "fencepost_statistics"):
-        producer.init_transactions(timeout_s)
-    else:
-        producer.init_transactions()  # kafka-python waits for its max_block_ms
+class ClientCalls(Protocol):
+    """The calls on a producer. Each raises the client's errors."""
+
+    async def initialize(self, producer: Any, timeout_s: float) -> None: ...
+    async def begin(self, producer: Any) -> None: ...
+    async def prepare(self, producer: Any, timeout_s: float, sent: Sequence[Awaitable[Any]]) -> Token:
+        """Raises as `preparing.prepare`. sent: the futures of the transaction's records, of aiokafka alone."""
+
+    async def commit(self, producer: Any, timeout_s: float) -> None:
+        """Raises TimeoutError, too; the transaction may be committed all the same."""
+
+    async def abort(self, producer: Any, timeout_s: float) -> None:
+        """Raises as `commit`."""
 
 
-def commit_by_client(producer: Any, timeout_s: float) -> None:
-    """Commit. Raises the client's errors, and TimeoutError; the transaction may be committed all the same."""
-    _end(producer, timeout_s, commit=True)
+class BlockingCalls:
+    """The calls on a producer of confluent-kafka or kafka-python: none of them suspends."""
+
+    async def initialize(self, producer: Any, timeout_s: float) -> None:
+        if hasattr(producer, "fencepost_statistics"):
+            producer.init_transactions(timeout_s)
+        else:
+            producer.init_transactions()  # kafka-python waits for its max_block_ms
+
+    async def begin(self, producer: Any) -> None:
+        producer.begin_transaction()
+
+    async def prepare(self, producer: Any, timeout_s: float, sent: Sequence[Awaitable[Any]]) -> Token:
+        return prepare(producer, timeout_s=timeout_s)
+
+    async def commit(self, producer: Any, timeout_s: float) -> None:
+        _end(producer, timeout_s, commit=True)
+
+    async def abort(self, producer: Any, timeout_s: float) -> None:
+        _end(producer, timeout_s, commit=False)
 
 
-def abort_by_client(producer: Any, timeout_s: float) -> None:
-    """Abort. Raises as `commit_by_client`."""
-    _end(producer, timeout_s, commit=False)
+class LoopCalls:
+    """The calls on a producer of aiokafka, which continues in the background after a TimeoutError or a cancellation."""
+
+    async def initialize(self, producer: Any, timeout_s: float) -> None:
+        await _within(producer.start(), timeout_s)
+
+    async def begin(self, producer: Any) -> None:
+        await producer.begin_transaction()
+
+    async def prepare(self, producer: Any, timeout_s: float, sent: Sequence[Awaitable[Any]]) -> Token:
+        token = await prepare_async(producer, timeout_s=timeout_s)
+        await require_accepted(sent)
+        return token
+
+    async def commit(self, producer: Any, timeout_s: float) -> None:
+        await _within(producer.commit_transaction(), timeout_s)
+
+    async def abort(self, producer: Any, timeout_s: float) -> None:
+        await _within(producer.abort_transaction(), timeout_s)
 
 
-async def commit_by_client_async(producer: Any, timeout_s: float) -> None:
-    """As `commit_by_client`, with aiokafka, which goes on in the background after a TimeoutError or a cancellation."""
-    import asyncio
+def run_blocking(steps: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine whose calls all block, without an event loop. Raises TypeError if one of them is asyncio's."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        steps.close()
+    raise TypeError("expected a Coordinator and a client that blocks: use the function that ends in _async")
 
-    await asyncio.wait_for(producer.commit_transaction(), timeout_s)
 
-
-async def abort_by_client_async(producer: Any, timeout_s: float) -> None:
-    """As `commit_by_client_async`."""
-    import asyncio
-
-    await asyncio.wait_for(producer.abort_transaction(), timeout_s)
+async def settled(result: T | Awaitable[T]) -> T:
+    """Return the result of a call on a `Coordinator` or on an `AsyncCoordinator`."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def error_code(error: Exception) -> int | None:
@@ -45,6 +95,12 @@ def error_code(error: Exception) -> int | None:
     of_librdkafka = getattr(error.args[0], "code", None) if error.args else None
     code = of_librdkafka() if callable(of_librdkafka) else getattr(error, "errno", None)
     return code if isinstance(code, int) else None
+
+
+async def _within(call: Awaitable[T], timeout_s: float) -> T:
+    import asyncio
+
+    return await asyncio.wait_for(call, timeout_s)
 
 
 def _end(producer: Any, timeout_s: float, *, commit: bool) -> None:

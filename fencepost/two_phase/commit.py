@@ -7,28 +7,22 @@ crashes. Before, they will be aborted.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from fencepost.two_phase.client_calls import (
-    abort_by_client,
-    abort_by_client_async,
-    commit_by_client,
-    commit_by_client_async,
+    BlockingCalls,
+    ClientCalls,
+    LoopCalls,
     error_code,
-    init_by_client,
+    run_blocking,
+    settled,
 )
 from fencepost.two_phase.coordinator import NOT_CURRENT, AsyncCoordinator, Coordinator, Description
 from fencepost.two_phase.logs import PreparedLog
-from fencepost.two_phase.preparing import (
-    hand_over,
-    prepare,
-    prepare_async,
-    require_accepted,
-    sends_watched,
-    take_back,
-)
+from fencepost.two_phase.preparing import hand_over, sends_watched, take_back
 from fencepost.two_phase.tokens import (
     NO_RIGHT_TO_ID,
     Fenced,
@@ -41,6 +35,7 @@ from fencepost.two_phase.tokens import (
 )
 
 FENCED_OF_LIBRDKAFKA = -144
+BLOCKING, LOOP = BlockingCalls(), LoopCalls()
 
 
 def start_session(
@@ -58,61 +53,15 @@ def start_session(
     lost: repeat it with another producer. Raises as `recover`, Fenced, and the client's errors.
     """
     transactional_id = _transactional_id(producer)
-    coordinator.describe(transactional_id, timeout_s=timeout_s)
-    generation = recover(coordinator, log, connection, transactional_id)
-    give_up_at_s = time.monotonic() + timeout_s
-    with _rolled_back_on_error(connection):
-        log.hold(connection, generation, transactional_id)
-        while True:
-            described = coordinator.describe(transactional_id, timeout_s=timeout_s)
-            _hold_again(log, connection, generation, transactional_id)
-            left = _left_open(described, transactional_id, give_up_at_s)
-            if left is None:
-                break
-            with suppress(HeuristicOutcome, Superseded):  # ended otherwise meanwhile: look again
-                coordinator.complete(left, commit=False, timeout_s=timeout_s)
-        coordinator.guard(transactional_id, described, timeout_s=timeout_s)
-        _hold_again(log, connection, generation, transactional_id)
-        try:
-            init_by_client(producer, timeout_s)
-        except Exception as error:
-            _raise_if_refused(transactional_id, error)
-            raise
-        _hold_again(log, connection, generation, transactional_id)
-        connection.rollback()
-    return generation
+    return run_blocking(_Steps(BLOCKING, producer, coordinator, log, connection, transactional_id, timeout_s).start())
 
 
 async def start_session_async(
     producer: Any, coordinator: AsyncCoordinator, log: PreparedLog, connection: Any, *, timeout_s: float = 60
 ) -> int:
     """As `start_session`, for an aiokafka.AIOKafkaProducer, which it starts."""
-    import asyncio
-
     transactional_id = _transactional_id(producer)
-    await coordinator.describe(transactional_id, timeout_s=timeout_s)
-    generation = await recover_async(coordinator, log, connection, transactional_id)
-    give_up_at_s = time.monotonic() + timeout_s
-    with _rolled_back_on_error(connection):
-        log.hold(connection, generation, transactional_id)
-        while True:
-            described = await coordinator.describe(transactional_id, timeout_s=timeout_s)
-            _hold_again(log, connection, generation, transactional_id)
-            left = _left_open(described, transactional_id, give_up_at_s)
-            if left is None:
-                break
-            with suppress(HeuristicOutcome, Superseded):
-                await coordinator.complete(left, commit=False, timeout_s=timeout_s)
-        await coordinator.guard(transactional_id, described, timeout_s=timeout_s)
-        _hold_again(log, connection, generation, transactional_id)
-        try:
-            await asyncio.wait_for(producer.start(), timeout_s)
-        except Exception as error:
-            _raise_if_refused(transactional_id, error)
-            raise
-        _hold_again(log, connection, generation, transactional_id)
-        connection.rollback()
-    return generation
+    return await _Steps(LOOP, producer, coordinator, log, connection, transactional_id, timeout_s).start()
 
 
 def recover(coordinator: Coordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
@@ -124,11 +73,7 @@ def recover(coordinator: Coordinator, log: PreparedLog, connection: Any, transac
     connection: one to the log's database, without a transaction in progress.
     Raises MisuseError, and HeuristicOutcome, Superseded, Refused and TimeoutError as `Coordinator.complete`.
     """
-    generation, token = _claim(log, connection, transactional_id)
-    if token is not None:
-        coordinator.complete(token, commit=True)
-        _clear(log, connection, generation, transactional_id)
-    return generation
+    return run_blocking(_Steps(BLOCKING, None, coordinator, log, connection, transactional_id).recover())
 
 
 @contextmanager
@@ -151,54 +96,20 @@ def transaction(
     did not say whether it has committed, NeedsRecovery if it has, and the producer cannot continue.
     """
     transactional_id = _transactional_id(producer)
-    _begin(log, connection, generation, transactional_id)
-    try:
-        producer.begin_transaction()
-    except BaseException as error:
-        _roll_back(connection)
-        if isinstance(error, Exception):
-            raise _cannot_begin(transactional_id, error) from error
-        raise
+    steps = _Steps(BLOCKING, producer, coordinator, log, connection, transactional_id, timeout_s, generation)
+    run_blocking(steps.begin())
     try:
         yield
-        token = prepare(producer, timeout_s=timeout_s)
-        log.record(connection, generation, token)
+        token = run_blocking(steps.prepare())
     except BaseException:
-        _roll_back(connection)
-        with suppress(Exception):  # its successor's session, or time, aborts it
-            abort_by_client(producer, timeout_s)
+        run_blocking(steps.abandon())
         raise
-    hand_over(producer, token)
-    try:
-        connection.commit()
-    except Exception as error:
-        if not _is_rolled_back(log, connection, generation, transactional_id):
-            raise _in_doubt(token) from error
-        take_back(producer)
-        with suppress(Exception):  # as above
-            abort_by_client(producer, timeout_s)
-        raise
-    try:
-        commit_by_client(producer, timeout_s)
-    except Exception as error:
-        try:
-            coordinator.complete(token, commit=True, timeout_s=timeout_s)
-        except Superseded as left:
-            raise _replaced_or_ended(log, connection, generation, token, left) from error
-        except TimeoutError as left:
-            raise _left_to_recovery(token, left) from error
-        raise _needs_recovery(token) from error
-    take_back(producer)
-    _forget(log, connection, generation, token)
+    run_blocking(steps.commit(token))
 
 
 async def recover_async(coordinator: AsyncCoordinator, log: PreparedLog, connection: Any, transactional_id: str) -> int:
     """As `recover`, for an `AsyncCoordinator`. The log is used on this thread: its statements are short."""
-    generation, token = _claim(log, connection, transactional_id)
-    if token is not None:
-        await coordinator.complete(token, commit=True)
-        _clear(log, connection, generation, transactional_id)
-    return generation
+    return await _Steps(LOOP, None, coordinator, log, connection, transactional_id).recover()
 
 
 @asynccontextmanager
@@ -216,64 +127,184 @@ async def transaction_async(
     A cancellation before the database's commit leaves nothing on either side; a later one leaves the rest to `recover`.
     """
     transactional_id = _transactional_id(producer)
-    _begin(log, connection, generation, transactional_id)
-    try:
-        await producer.begin_transaction()
-    except BaseException as error:
-        _roll_back(connection)
-        if isinstance(error, Exception):
-            raise _cannot_begin(transactional_id, error) from error
-        raise
+    steps = _Steps(LOOP, producer, coordinator, log, connection, transactional_id, timeout_s, generation)
+    await steps.begin()
     try:
         with sends_watched(producer) as sent:
             yield
-        token = await prepare_async(producer, timeout_s=timeout_s)
-        await require_accepted(sent)
-        log.record(connection, generation, token)
+        token = await steps.prepare(sent)
     except BaseException:
-        _roll_back(connection)
-        with suppress(Exception):
-            await abort_by_client_async(producer, timeout_s)
+        await steps.abandon()
         raise
-    hand_over(producer, token)
-    try:
-        connection.commit()
-    except Exception as error:
-        if not _is_rolled_back(log, connection, generation, transactional_id):
-            raise _in_doubt(token) from error
-        take_back(producer)
-        with suppress(Exception):
-            await abort_by_client_async(producer, timeout_s)
-        raise
-    try:
-        await commit_by_client_async(producer, timeout_s)
-    except Exception as error:
-        try:
-            await coordinator.complete(token, commit=True, timeout_s=timeout_s)
-        except Superseded as left:
-            raise _replaced_or_ended(log, connection, generation, token, left) from error
-        except TimeoutError as left:
-            raise _left_to_recovery(token, left) from error
-        raise _needs_recovery(token) from error
-    take_back(producer)
-    _forget(log, connection, generation, token)
+    await steps.commit(token)
 
 
-def _claim(log: PreparedLog, connection: Any, transactional_id: str) -> tuple[int, Token | None]:
-    """Claim an id, and commit that."""
-    with _rolled_back_on_error(connection):
-        claimed = log.claim(connection, transactional_id)
-        connection.commit()
-    return claimed
+@dataclass(slots=True)
+class _Steps:
+    """The steps of a session, for clients and coordinators that block and for those of asyncio.
 
-
-def _hold_again(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
-    """Check that the database has not ended the hold, and that nobody has claimed the id since.
-
-    Raises Fenced, and the driver's error if the connection is lost.
+    producer: None for a recovery alone. generation: the session's, which `recover` sets.
     """
-    connection.rollback()
-    log.hold(connection, generation, transactional_id)
+
+    calls: ClientCalls
+    producer: Any
+    coordinator: Coordinator | AsyncCoordinator
+    log: PreparedLog
+    connection: Any
+    transactional_id: str
+    timeout_s: float = 60
+    generation: int = 0
+
+    # The start
+
+    async def start(self) -> int:
+        coordinator, transactional_id, timeout_s = self.coordinator, self.transactional_id, self.timeout_s
+        await settled(coordinator.describe(transactional_id, timeout_s=timeout_s))
+        await self.recover()
+        give_up_at_s = time.monotonic() + timeout_s
+        with _rolled_back_on_error(self.connection):
+            self._hold()
+            while True:
+                described = await settled(coordinator.describe(transactional_id, timeout_s=timeout_s))
+                self._hold_again()
+                left = _left_open(described, transactional_id, give_up_at_s)
+                if left is None:
+                    break
+                with suppress(HeuristicOutcome, Superseded):  # ended otherwise meanwhile: look again
+                    await settled(coordinator.complete(left, commit=False, timeout_s=timeout_s))
+            await settled(coordinator.guard(transactional_id, described, timeout_s=timeout_s))
+            self._hold_again()
+            try:
+                await self.calls.initialize(self.producer, timeout_s)
+            except Exception as error:
+                _raise_if_refused(transactional_id, error)
+                raise
+            self._hold_again()
+            self.connection.rollback()
+        return self.generation
+
+    async def recover(self) -> int:
+        self.generation, token = self._claim()
+        if token is not None:
+            await settled(self.coordinator.complete(token, commit=True))
+            self._clear()
+        return self.generation
+
+    def _claim(self) -> tuple[int, Token | None]:
+        """Claim the id, and commit that."""
+        with _rolled_back_on_error(self.connection):
+            claimed = self.log.claim(self.connection, self.transactional_id)
+            self.connection.commit()
+        return claimed
+
+    def _hold(self) -> None:
+        self.log.hold(self.connection, self.generation, self.transactional_id)
+
+    def _hold_again(self) -> None:
+        """Check that the database has not ended the hold, and that nobody has claimed the id since.
+
+        Raises Fenced, and the driver's error if the connection is lost.
+        """
+        self.connection.rollback()
+        self._hold()
+
+    # A transaction: `begin`, the caller's block, `prepare`, `commit`; or `abandon` in place of the last
+
+    async def begin(self) -> None:
+        with _rolled_back_on_error(self.connection):  # if that raises, none is left open
+            self._begin_in_database()
+        try:
+            await self.calls.begin(self.producer)
+        except BaseException as error:
+            _roll_back(self.connection)
+            if isinstance(error, Exception):
+                raise _cannot_begin(self.transactional_id, error) from error
+            raise
+
+    async def prepare(self, sent: Sequence[Awaitable[Any]] = ()) -> Token:
+        token = await self.calls.prepare(self.producer, self.timeout_s, sent)
+        self.log.record(self.connection, self.generation, token)
+        return token
+
+    async def abandon(self) -> None:
+        _roll_back(self.connection)
+        with suppress(Exception):  # its successor's session, or time, aborts it
+            await self.calls.abort(self.producer, self.timeout_s)
+
+    async def commit(self, token: Token) -> None:
+        hand_over(self.producer, token)
+        try:
+            self.connection.commit()
+        except Exception as error:
+            if not self._is_rolled_back():
+                raise _in_doubt(token) from error
+            take_back(self.producer)
+            with suppress(Exception):  # as above
+                await self.calls.abort(self.producer, self.timeout_s)
+            raise
+        try:
+            await self.calls.commit(self.producer, self.timeout_s)
+        except Exception as error:
+            try:
+                await settled(self.coordinator.complete(token, commit=True, timeout_s=self.timeout_s))
+            except Superseded as left:
+                raise self._replaced_or_ended(token, left) from error
+            except TimeoutError as left:
+                raise _left_to_recovery(token, left) from error
+            raise _needs_recovery(token) from error
+        take_back(self.producer)
+        self._forget(token)
+
+    def _begin_in_database(self) -> None:
+        self.log.begin(self.connection, self.generation, self.transactional_id)
+
+    def _clear(self) -> None:
+        """Remove the token of a transaction that has ended, and commit that."""
+        with _rolled_back_on_error(self.connection):
+            self.log.clear(self.connection, self.generation, self.transactional_id)
+            self.connection.commit()
+
+    def _forget(self, token: Token) -> None:
+        """Remove the token of a transaction that both sides have committed. Raises NeedsRecovery."""
+        try:
+            self._clear()
+        except Exception as error:
+            raise NeedsRecovery(
+                f"{token} is committed on both sides, but the database did not note that it is done ({error}): call "
+                "recover and make another producer",
+                token,
+            ) from error
+
+    def _is_rolled_back(self) -> bool:
+        """After a commit that failed: whether the database answers, and has no token, so it has not committed."""
+        try:
+            self.connection.rollback()
+            self._begin_in_database()
+        except Exception:  # noqa: BLE001  # no error of the driver is an answer
+            return False
+        finally:
+            _roll_back(self.connection)
+        return True
+
+    def _replaced_or_ended(self, token: Token, reason: Superseded) -> NeedsRecovery | Superseded:
+        """Return the error for a transaction that the database has committed, and that its coordinator has no more."""
+        try:
+            self._begin_in_database()
+        except Fenced:
+            return NeedsRecovery(
+                f"the database has committed {token}, and a later session has claimed its id, and was to commit its "
+                "records or to say why it could not: end this one",
+                token,
+            )
+        except Exception:  # noqa: BLE001  # NeedsRecovery: the token is still there; or the database is away
+            pass
+        finally:
+            _roll_back(self.connection)
+        return Superseded(
+            f"the database has committed {token}, but something else than a later session has taken its place at the "
+            f"coordinator, such as an administrator who has terminated it: its records may be aborted ({reason})",
+            token,
+        )
 
 
 def _left_open(described: Description | None, transactional_id: str, give_up_at_s: float) -> Token | None:
@@ -283,43 +314,6 @@ def _left_open(described: Description | None, transactional_id: str, give_up_at_
     if time.monotonic() > give_up_at_s:
         raise TimeoutError(f"the transaction of {transactional_id} stays in state {described.state}")
     return Token(described.producer_id, described.producer_epoch, transactional_id)
-
-
-def _clear(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
-    """Remove the token of a transaction that has ended, and commit that."""
-    with _rolled_back_on_error(connection):
-        log.clear(connection, generation, transactional_id)
-        connection.commit()
-
-
-def _begin(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> None:
-    """Begin the database's transaction. If that raises, none is left open."""
-    with _rolled_back_on_error(connection):
-        log.begin(connection, generation, transactional_id)
-
-
-def _forget(log: PreparedLog, connection: Any, generation: int, token: Token) -> None:
-    """Remove the token of a transaction that both sides have committed. Raises NeedsRecovery."""
-    try:
-        _clear(log, connection, generation, token.transactional_id)
-    except Exception as error:
-        raise NeedsRecovery(
-            f"{token} is committed on both sides, but the database did not note that it is done ({error}): call "
-            "recover and make another producer",
-            token,
-        ) from error
-
-
-def _is_rolled_back(log: PreparedLog, connection: Any, generation: int, transactional_id: str) -> bool:
-    """After a commit that failed: whether the database answers, and has no token, so it has not committed."""
-    try:
-        connection.rollback()
-        log.begin(connection, generation, transactional_id)
-    except Exception:  # noqa: BLE001  # no error of the driver is an answer
-        return False
-    finally:
-        _roll_back(connection)
-    return True
 
 
 @contextmanager
@@ -397,28 +391,5 @@ def _left_to_recovery(token: Token, reason: Exception) -> NeedsRecovery:
     return NeedsRecovery(
         f"the database has committed {token}, but its records wait for a coordinator ({reason}): call recover, which "
         "commits them, and make another producer",
-        token,
-    )
-
-
-def _replaced_or_ended(
-    log: PreparedLog, connection: Any, generation: int, token: Token, reason: Superseded
-) -> NeedsRecovery | Superseded:
-    """Return the error for a transaction that the database has committed, and that its coordinator has no more."""
-    try:
-        log.begin(connection, generation, token.transactional_id)
-    except Fenced:
-        return NeedsRecovery(
-            f"the database has committed {token}, and a later session has claimed its id, and was to commit its "
-            "records or to say why it could not: end this one",
-            token,
-        )
-    except Exception:  # noqa: BLE001  # NeedsRecovery: the token is still there; or the database is away
-        pass
-    finally:
-        _roll_back(connection)
-    return Superseded(
-        f"the database has committed {token}, but something else than a later session has taken its place at the "
-        f"coordinator, such as an administrator who has terminated it: its records may be aborted ({reason})",
         token,
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fencepost.two_phase import Coordinator, HeuristicOutcome, Superseded, TwoPhaseError, commit
+from fencepost.two_phase.client_calls import BlockingCalls, LoopCalls
 from tests.two_phase.databases import Database
 from tests.two_phase.sessions import SESSIONS, Session
 
@@ -91,13 +92,13 @@ def instrument(session: Session, stop: Stop) -> None:
         stop.at("recorded")
 
     session.log.record = recorded
-    replaced: Any = commit
-    replaced.prepare = stop.after("prepared", replaced.prepare)
-    replaced.prepare_async = stop.after_async("prepared", replaced.prepare_async)
-    replaced.commit_by_client = stop.after("committed on both sides", replaced.commit_by_client)
-    replaced.commit_by_client_async = stop.after_async("committed on both sides", replaced.commit_by_client_async)
-    replaced._forget = stop.after("forgotten", replaced._forget)
-    replaced._claim = stop.after("claimed", replaced._claim)
+    for calls in (BlockingCalls, LoopCalls):
+        of_client: Any = calls
+        of_client.prepare = stop.after_async("prepared", of_client.prepare)
+        of_client.commit = stop.after_async("committed on both sides", of_client.commit)
+    steps: Any = commit._Steps
+    steps._forget = stop.after("forgotten", steps._forget)
+    steps._claim = stop.after("claimed", steps._claim)
     coordinators: Any = Coordinator
     coordinators.complete = stop.after("completed", coordinators.complete)
 

@@ -106,7 +106,7 @@ def test_a_session_that_is_late_does_not_abort_what_its_successor_has_committed(
     orders: Orders, session_of: Sessions, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session_of(orders).write("a")
-    recover, recover_async = commit.recover, commit.recover_async
+    recover = commit._Steps.recover
 
     def overtake() -> None:
         """A successor starts, and dies after the database has committed."""
@@ -115,18 +115,12 @@ def test_a_session_that_is_late_does_not_abort_what_its_successor_has_committed(
         thread.start()
         thread.join(30)
 
-    def late(*about: Any) -> int:
-        generation: int = recover(*about)
+    async def late(steps: Any) -> int:
+        generation = await recover(steps)
         overtake()
         return generation
 
-    async def late_async(*about: Any) -> int:
-        generation: int = await recover_async(*about)
-        overtake()
-        return generation
-
-    monkeypatch.setattr(commit, "recover", late)
-    monkeypatch.setattr(commit, "recover_async", late_async)
+    monkeypatch.setattr(commit._Steps, "recover", late)
     with pytest.raises(Fenced, match="another session has claimed"):
         session_of(orders)
     session_of(orders).write("c")

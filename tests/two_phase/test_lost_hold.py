@@ -10,7 +10,8 @@ from typing import Any
 import aiokafka
 import pytest
 
-from fencepost.two_phase import Coordinator, InDoubtError, Superseded, client_calls, commit
+from fencepost.two_phase import Coordinator, InDoubtError, Superseded
+from fencepost.two_phase.client_calls import BlockingCalls
 from tests.two_phase.brokers import Orders
 from tests.two_phase.conftest import Sessions
 from tests.two_phase.databases import Database
@@ -85,7 +86,7 @@ def stop_at(point: str, overtake: Any, holding: list[Any], monkeypatch: pytest.M
     describe, guard, init, start = (
         Coordinator.describe,
         Coordinator.guard,
-        client_calls.init_by_client,
+        BlockingCalls.initialize,
         aiokafka.AIOKafkaProducer.start,
     )
 
@@ -98,9 +99,9 @@ def stop_at(point: str, overtake: Any, holding: list[Any], monkeypatch: pytest.M
         overtake()
         guard(*about, **options)
 
-    def late_init(*about: Any) -> None:
+    async def late_init(*about: Any) -> None:
         overtake()
-        init(*about)
+        await init(*about)
 
     async def late_start(producer: Any) -> None:
         overtake()
@@ -111,7 +112,7 @@ def stop_at(point: str, overtake: Any, holding: list[Any], monkeypatch: pytest.M
     elif point == "guard":
         monkeypatch.setattr(Coordinator, "guard", late_guard)
     else:
-        monkeypatch.setattr(commit, "init_by_client", late_init)
+        monkeypatch.setattr(BlockingCalls, "initialize", late_init)
         monkeypatch.setattr(aiokafka.AIOKafkaProducer, "start", late_start)
 
 

@@ -23,6 +23,7 @@ from fencepost.two_phase import (
     recover,
     transaction_async,
 )
+from fencepost.two_phase.client_calls import BlockingCalls, LoopCalls
 from tests.two_phase.brokers import Orders
 from tests.two_phase.conftest import Sessions
 from tests.two_phase.databases import Database
@@ -240,12 +241,12 @@ def test_an_interruption_leaves_both_sides_to_the_next_session(
         raise asyncio.CancelledError
 
     session = session_of(orders)
-    names = {"prepare": "prepare", "commit": "commit_by_client", "clear": "_forget"}
     with monkeypatch.context() as patches:
-        if at in names:
-            patches.setattr(f"fencepost.two_phase.commit.{names[at]}", interrupt)
-            if at != "clear":
-                patches.setattr(f"fencepost.two_phase.commit.{names[at]}_async", interrupt_async)
+        if at == "clear":
+            patches.setattr("fencepost.two_phase.commit._Steps._forget", interrupt)
+        elif at != "block":
+            patches.setattr(BlockingCalls, at, interrupt)
+            patches.setattr(LoopCalls, at, interrupt_async)
 
         def write() -> None:
             with session.transaction():
