@@ -1,4 +1,4 @@
-"""Coordinators of transactions, over the wire: end a transaction by its token, ask for its outcome, list what is open.
+"""Coordinators of transactions, over the wire: end a transaction by its token, ask for its outcome, list open ones.
 
 They need EndTxn, FindCoordinator, DescribeTransactions and ListTransactions: any Kafka has these from 3.0 on. Every
 constructor takes the options of kafka-python's clients for TLS and SASL. Our own client is imported by the constructor.
@@ -45,7 +45,7 @@ DECIDED = {
 class Description(NamedTuple):
     """A transactional id: the pair of its last transaction, and Kafka's name of its state, such as `Ongoing`.
 
-    start_ms: when that transaction began, by its coordinator's clock, since 1970; -1 if there was none.
+    start_ms: start of that transaction, by its coordinator's clock, since 1970; -1 if there was none.
     """
 
     producer_id: int
@@ -58,7 +58,8 @@ class Description(NamedTuple):
 class Coordinator:
     """The transaction coordinators of a cluster. Any number of threads may share it; it connects at the first use.
 
-    options: of kafka-python's clients, such as `security_protocol`, `sasl_mechanism`, `ssl_cafile`. Raises MisuseError.
+    options: settings of kafka-python's clients, such as `security_protocol`, `sasl_mechanism`, `ssl_cafile`. Raises
+             MisuseError.
     """
 
     def __init__(self, bootstrap_servers: str, **options: Any) -> None:
@@ -125,7 +126,7 @@ class Coordinator:
         )
 
     def outcome(self, token: Token, *, timeout_s: float = 60) -> Outcome:
-        """Ask what became of a token's transaction. Changes nothing. Raises TimeoutError.
+        """Ask for the outcome of a token's transaction. Changes nothing. Raises TimeoutError.
 
         A producer that keeps its epoch over many transactions (version 1) has the same token for each: this is about
         the last one.
@@ -133,7 +134,7 @@ class Coordinator:
         return _outcome(self._described(token.transactional_id, timeout_s), token)
 
     def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
-        """What the coordinator says of an id; None if it does not know it. Raises TimeoutError."""
+        """Describe a transactional id; None if the coordinator does not know it. Raises TimeoutError."""
         found = self._described(transactional_id, timeout_s)
         if found is None:
             return None
@@ -151,7 +152,7 @@ class Coordinator:
         From then on, a Fencepost lets no InitProducerId without the current pair abort an open transaction of the id.
         Other brokers do not know that part of the request. Apache Kafka compares the producer id alone while a
         transaction is open, and aborts it.
-        described: what `describe` has returned.
+        described: the result of `describe`.
         Raises Fenced if another session has begun since, Refused, TimeoutError.
         """
         pair = (described.producer_id, described.producer_epoch) if described else (-1, -1)
@@ -224,7 +225,7 @@ async def _on_a_thread(function: Callable[..., T], *arguments: Any, **options: A
 
 
 def _outcome(described: Any, token: Token) -> Outcome:
-    """What a description says of a token: it must name the token's pair, or the pair after it, of version 2."""
+    """The outcome of a token by a description: it must name the token's pair, or the pair after it, of version 2."""
     if described is None or described.producer_id != token.producer_id:
         return Outcome.UNKNOWN
     state = described.transaction_state

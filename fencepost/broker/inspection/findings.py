@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One row. partition: None where it is about the directory as a whole. end_offset: after the last one concerned."""
+    """One row. partition: None if it is about the directory as a whole. end_offset: after the last one concerned."""
 
     severity: Severity
     partition: TopicPartition | None

@@ -42,7 +42,7 @@ class CopiedMetadata(NamedTuple):
 
 
 class _Copy(SqliteMetadataStore):
-    """The metadata for one directory: also where they are those of several processes."""
+    """The metadata for one directory: also if they are those of several processes."""
 
     def _check(self, database: sqlite3.Connection) -> None:
         if database.execute("PRAGMA user_version").fetchone()[0] == SHARED_SCHEMA_VERSION:

@@ -395,7 +395,7 @@ class PartitionScan:
 
     def _epoch_after(self, following: int | None) -> int | None:
         """Return the leader epoch of the first batch of the next segment; for the last one, after a clean stop, the
-        last known epoch. None where neither is known."""
+        last known epoch. None if neither is known."""
         if following is None:
             return self._epochs[-1].leader_epoch if self._known.is_clean and self._epochs else None
         file = self._disk.open(self._path(following, ".log"))

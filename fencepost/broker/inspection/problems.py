@@ -37,7 +37,7 @@ class DirectoryProblem(NamedTuple):
     """One problem in a partition's directory.
 
     position, end_position: bounds in the file, in bytes; None for the whole file.
-    first_offset, end_offset: the affected offsets, end exclusive; None where there are none, or (end) where it is
+    first_offset, end_offset: the affected offsets, end exclusive; None if there are none, or (end) if it is
         unknown.
     replacement:   bytes of a header that belong at `position`.
     follows_valid: whether valid batches follow the damage.

@@ -1,7 +1,7 @@
 """Puts directories and log files that were exchanged back in their places, as the lists of checksums name them.
 
 A directory belongs to the partition that its list names; a log file, to the list that has noted its beginning. One that
-fits no place, or more than one, stays where it is. Everything is renamed in two steps, so that an interrupted run is
+fits no place, or more than one, keeps its name. Everything is renamed in two steps, so that an interrupted run is
 finished by the next one: first out of the way, to the name of its place with `.moved` behind, then to its place.
 """
 

@@ -78,7 +78,7 @@ class Repair:
         """Repair the named partitions, or all that need it.
 
         Returns the report from before, and the results. Raises StorageError, UnknownPartitionError.
-        The metadata are repaired where no partitions are named; the report then has the findings that are mended in
+        The metadata are repaired if no partitions are named; the report then has the findings that are mended in
         `of_metadata`, no longer among the others.
         """
         if not self._is_dry_run:

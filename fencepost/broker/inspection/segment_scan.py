@@ -28,7 +28,7 @@ READ_BYTES = 1024 * 1024
 DOUBTFUL_LIMIT = 128
 """The most batches that wait until the fault is known."""
 
-# Offsets below 2^48, lengths below 2^27 and leader epochs below 2^24: where computing a checksum may pay.
+# Offsets below 2^48, lengths below 2^27 and leader epochs below 2^24: then a checksum is worth its cost.
 _CANDIDATE = re.compile(rb"(?=\x00\x00.{6}[\x00-\x07].{3}\x00.{3}\x02)", re.DOTALL)
 _CANDIDATE_BYTES = 17
 
@@ -92,7 +92,7 @@ def scan_segment(
 
     base_offset:      none of its batches may begin below.
     next_base_offset: base of the next segment, the bound on its last batch's end; None for the last segment.
-    end_offset:       the known end of the last segment; None where it is unknown.
+    end_offset:       the known end of the last segment; None if it is unknown.
     Raises StorageError.
     """
     judge = _OffsetJudge(base_offset, next_base_offset, end_offset)
@@ -220,7 +220,7 @@ class _OffsetJudge:
         self._doubtful.clear()
 
     def _true_offsets(self, next_offset: int) -> list[int | None]:
-        """Return the base offset of each doubtful batch; None where it is unknown."""
+        """Return the base offset of each doubtful batch; None if it is unknown."""
         doubtful = self._doubtful
         true: list[int | None] = [None] * len(doubtful)
         start = 0
@@ -283,13 +283,13 @@ def _end_position(item: _Raw | _Hole) -> int:
 
 
 def _offsets_of_run(run: list[BatchHeader], before: int | None, after: int | None, bounds: range) -> list[int | None]:
-    """Return the base offsets of adjacent batches; None where they are unknown.
+    """Return the base offsets of adjacent batches; None if they are unknown.
 
-    before, after: the offsets at which the run begins and ends; None where something unreadable is in between.
+    before, after: the offsets at which the run begins and ends; None if something unreadable is in between.
     bounds:        the range of all of them.
 
     Without false offsets and gaps, every batch has the same distance from its offset in a run that begins at 0. Gaps
-    from compaction make that distance rise. So the longest rising row of distances is true, where two of them confirm
+    from compaction make that distance rise. So the longest rising row of distances is true, if two of them confirm
     each other; and a batch between two of equal distance has that distance, too.
     """
     ideal, distances = 0, []

@@ -43,7 +43,7 @@ class TriedPartition:
 
     topic_id:       id from the metadata; None if they have no such topic.
     is_stray:       whether it is left alone, as it belongs to no known topic.
-    offline_reason: None where it is served.
+    offline_reason: None if it is served.
     coordinator_reason: cause for which its coordinator cannot load it; None if it can, or there is none.
     """
 
@@ -159,7 +159,7 @@ async def _tried(partition_log: PartitionLog, topics: Topics) -> TriedPartition:
 
 
 def coordinator_shard(topic: str, topics: Topics | None = None) -> Shard | None:
-    """Return the shard that a coordinator builds from one of its partitions; None where there is no coordinator."""
+    """Return the shard that a coordinator builds from one of its partitions; None if there is no coordinator."""
     if topic == CONSUMER_OFFSETS_TOPIC:
         return GroupShard(GroupConfig(), MetadataImage() if topics is None else topics.metadata)
     if topic == TRANSACTION_STATE_TOPIC:

@@ -64,7 +64,7 @@ _LOSING = (
 class ScannedPartition:
     """A partition with all that is known of it.
 
-    tried:       the next start's result; None where it is unknown. after_crash: that of a start after a crash.
+    tried:       the next start's result; None if it is unknown. after_crash: that of a start after a crash.
     refusal:     cause for which one of them refuses it.
     """
 
@@ -87,7 +87,7 @@ class Report:
 
     of_metadata: the findings that `repair_metadata` mends; those of damage with a loss.
     moves:       files that a repair has put back in their places.
-    known:       all partitions that any file mentions, with their topic ids, None where the metadata do not have them.
+    known:       all partitions that any file mentions, with their topic ids, None if the metadata do not have them.
     """
 
     data_directory: str
@@ -300,7 +300,7 @@ class Verification:
     def _refusal(
         self, name: TopicPartition, tried: TriedPartition, expectations: Expectations, *, is_clean: bool
     ) -> RecoveryRefusal | None:
-        """Return why the start refuses a partition, with place and offsets; None where it fails in another way."""
+        """Return why the start refuses a partition, with place and offsets; None if it fails in another way."""
         disk = OverlayDisk()
         try:
             loading = LogRecovery(
@@ -342,7 +342,7 @@ class Verification:
 
 
 def _record_check(name: TopicPartition) -> CheckRecords | None:
-    """Return how a coordinator checks its log; None where there is no coordinator."""
+    """Return how a coordinator checks its log; None if there is no coordinator."""
     shard = coordinator_shard(name.topic)
     if shard is None:
         return None

@@ -88,9 +88,9 @@ class AbortedRange(NamedTuple):
 
 @dataclass(slots=True)
 class LogRead:
-    """Result of one read: whole batches as they lie on disk, and the offsets of a Fetch response.
+    """Result of one read: whole batches as on disk, and the offsets of a Fetch response.
 
-    aborted_transactions: None unless READ_COMMITTED, or where nothing fits.
+    aborted_transactions: None unless READ_COMMITTED, or if nothing fits.
     error:                NONE, or OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR; then `records` is empty.
     slice:                file range in place of `records`, for a lazy read that found much.
     is_cut_off:           whether something was found, and `max_bytes` cut off the next batch.
@@ -123,7 +123,7 @@ class EpochEndOffset(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """One producer as DescribeProducers shows it; -1 where there is none."""
+    """One producer as DescribeProducers shows it; -1 if there is none."""
 
     producer_id: int
     producer_epoch: int
@@ -134,7 +134,7 @@ class ActiveProducer(NamedTuple):
 
 
 class LastRecord(NamedTuple):
-    """Where the state of a producer comes from: its last batch, or the marker of its epoch where `offset` is None."""
+    """The origin of a producer's state: its last batch, or the marker of its epoch if `offset` is None."""
 
     offset: int | None
     producer_epoch: int

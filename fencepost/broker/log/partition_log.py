@@ -75,7 +75,7 @@ class PartitionLog:
     leader_epoch:       is written into every batch; may only rise.
     log_start_offset:   offset of the first record that may be read.
     log_end_offset:     offset that the next record will get.
-    high_watermark:     end of the durable part of the log; the log's end where the page cache is enough.
+    high_watermark:     end of the durable part of the log; the log's end if the page cache is enough.
     last_stable_offset: offset below which every transaction is decided; never above the high watermark.
     offline_reason:     cause, after a failed write or if the log could not be recovered; else None.
     segment_opened_ms:  time at which the active segment was begun.
@@ -256,7 +256,7 @@ class PartitionLog:
     def keep_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, transactional_id: str = ""
     ) -> VerificationGuard:
-        """The guard in place of ANSWERED_AT_ONCE, where the batch is not appended in this step."""
+        """The guard in place of ANSWERED_AT_ONCE, if the batch is not appended in this step."""
         return self.producers.verifications.begin(
             producer_id,
             producer_epoch,
@@ -392,8 +392,8 @@ class PartitionLog:
     def roll(self, now_ms: int) -> Segment:
         """Seal the active segment, write the producers' state beside it, and start a new one.
 
-        Raises NoRoomError; the active segment then goes on, and this can be tried again. Raises StorageError, also for
-        an unexpected exception: half of it may be done then, so the log is to be given up.
+        Raises NoRoomError; the active segment then stays in use, and the caller may retry. Raises StorageError, also
+        for an unexpected exception: half of it may be done then, so the caller takes the log offline.
         """
         try:
             return self._roll(now_ms)
@@ -468,7 +468,7 @@ class PartitionLog:
         self.durability.close_discarded()
 
     def mark_deleted(self, reason: str = "has been deleted") -> None:
-        """Close the files of a partition that was deleted, or that has moved away, and notify all waiters."""
+        """Close the files of a partition that was deleted, or has moved to another node, and notify all waiters."""
         self.is_deleted = True
         self.offline_reason = self.offline_reason or f"the partition {reason}"
         self.rules = None

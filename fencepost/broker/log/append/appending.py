@@ -166,7 +166,7 @@ def append_run(
 ) -> AppendedRun | None:
     """Append several batches of a client with one write, as `append` would one after the other, without a guard.
 
-    run:    v2 batches of one size; where offset and leader epoch are in them, it is overwritten.
+    run:    v2 batches of one size; their offsets and leader epochs are overwritten.
     header: header of the first one.
     transactional_id: id under which the transaction of transactional batches was opened here.
     As many from the first on are appended as need no closer check; None, and nothing is done, if there are none: they

@@ -123,7 +123,7 @@ def too_large(size_bytes: int, rules: AppendRules) -> AppendResult:
 
 
 def _with_topic_time(batch: memoryview, header: BatchHeader, rules: AppendRules, now_ms: int) -> PreparedBatch:
-    # Producers are refused the bit where it would count; elsewhere it is taken away, or consumers would see the batch's
+    # Producers are refused the bit if it would count; else it is removed, or consumers would see the batch's
     # time for all records.
     head = rewritten_header(
         batch,

@@ -27,7 +27,7 @@ class PreparedRun(NamedTuple):
 def form_for(
     run: BatchRun, header: BatchHeader, known: BatchShape | None, rules: AppendRules, now_ms: int
 ) -> BatchShape | None:
-    """Return the shape of a run's first batch: the known one, or a computed one; None where it has none."""
+    """Return the shape of a run's first batch: the known one, or a computed one; None if it has none."""
     first = run.first_batch
     if known is not None and known.is_of(first):
         return known
@@ -40,7 +40,7 @@ def form_for(
 
 
 def prepare_run(run: BatchRun, form: BatchShape, rules: AppendRules, now_ms: int) -> PreparedRun | None:
-    """Return the longest valid beginning of a run; None where it is empty."""
+    """Return the longest valid beginning of a run; None if it is empty."""
     record_rules = rules.record_rules
     if (
         form.size_bytes > rules.largest_batch_bytes

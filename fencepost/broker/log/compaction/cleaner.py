@@ -151,7 +151,7 @@ class LogCleaning:
         return self._map.end_offset
 
     async def _content(self, batch: RecordBatch) -> bytes | None:
-        """Return the records of a batch, decompressed; on a thread where that takes long. None where they cannot be:
+        """Return the records of a batch, decompressed; on a thread if that takes long. None if they cannot be:
         the reader of the records then raises."""
         header, compressed = batch.header, batch.buffer[HEADER_BYTES:]
         try:
@@ -168,7 +168,7 @@ class LogCleaning:
 
     @staticmethod
     async def _done(batch: RecordBatch, steps: SlicedWork[T]) -> T:
-        """Work on the records of a batch: in one step where they are few, else in slices."""
+        """Work on the records of a batch: in one step if they are few, else in slices."""
         if batch.header.records_count <= RECORDS_PER_SLICE:
             return run_to_end(steps)
         return await run_in_slices(steps, SHORT_SLICE_S)

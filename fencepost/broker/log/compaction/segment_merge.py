@@ -1,6 +1,6 @@
 """Merging: small sealed neighbours of a log become one segment, batch for batch as they are.
 
-Many small segments cost more than few large ones where each is several objects. Compacted logs need no merging: the
+Many small segments cost more than few large ones if each is several objects. Compacted logs need no merging: the
 cleaner puts small remains together.
 """
 
@@ -16,7 +16,7 @@ from fencepost.broker.log.segment.transaction_index import TransactionIndexEntry
 async def merge_segments(partition_log: PartitionLog, start_offset: int, end_offset: int) -> Segment | None:
     """Merge the sealed segments that begin in a range of offsets; return the one that has taken their place.
 
-    They are fetched first, if they are not on this node. Returns None where there are not two of them any more.
+    They are fetched first, if they are not on this node. Returns None if there are not two of them any more.
     Raises RewritingAbandonedError, and StorageError when reading or writing fails; the log is then still usable, or
     offline.
     """

@@ -347,7 +347,7 @@ class LogDirectory:
         """Move the starts of many logs, so that nothing below is read any more; durable when this returns.
 
         Per partition: see `PartitionLog.move_log_start`; UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR. Raises
-        StorageError where no start could be recorded.
+        StorageError if no start could be recorded.
         """
         errors = {}
         # Those that have the names now: a topic that is created again meanwhile keeps its records.

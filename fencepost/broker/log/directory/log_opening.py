@@ -36,7 +36,7 @@ log = get_logger(__name__)
 OPENING = Place("opening of a log", Policy.FAIL_PARTITION)
 OPENING_SYNC = Place("sync of logs that were recovered", Policy.FAIL_PARTITION)
 OWN_LEADER_EPOCH = 0
-"""The leader epoch where no other source gives one: the log's own is never below."""
+"""The leader epoch if no other source gives one: the log's own is never below."""
 LOADS_PER_TURN = 16
 LOGS_PER_SYNC = 64
 WRITTEN_BACK_TOGETHER_COUNT = 256

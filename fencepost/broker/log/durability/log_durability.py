@@ -75,7 +75,7 @@ class LogDurability:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the engine of a cluster makes the log durable, which may be away; else a sync does, which ends."""
+        """Whether a cluster's engine, which may not answer, makes the log durable; else a sync does, which ends."""
         return self.taken is not None
 
     def wait_for(self, end_offset: int) -> Awaitable[None]:
@@ -83,7 +83,7 @@ class LogDurability:
         return self._waiters.wait_for(end_offset)
 
     def resolve_waiters(self, offset: int) -> None:
-        """Let all waiters for this offset or a lower one go on."""
+        """Wake all waiters for this offset or a lower one."""
         self._waiters.resolve_up_to(offset)
 
     def fail_waiters(self, reason: str) -> None:
@@ -161,8 +161,8 @@ class LogDurability:
         self.taken = LogEnd(segments.active.base_offset, segments.active.size_bytes, segments.active.next_offset)
 
     def take_appended(self, segments: LogSegments) -> Iterator[tuple[Segment, int, int]]:
-        """Take the bytes that the shared log does not have yet; yields segments, with the position and the offset where
-        they begin."""
+        """Take the bytes that the shared log lacks; yields segments, with the position and the offset of the
+        first byte."""
         taken = self.taken
         assert taken is not None, "the log is shared since it was opened"
         for segment in segments.from_offset(taken.segment_base):
@@ -247,7 +247,7 @@ class SyncedLog(Syncable, Protocol):
 def flushed(log: SyncedLog, offset: int | None = None) -> Awaitable[None]:
     """Return when the log is durable up to `offset` (exclusive), by default all that has been appended.
 
-    At once when it is already, or where the page cache is enough. Raises StorageError.
+    At once when it is already, or if the page cache is enough. Raises StorageError.
     """
     end_offset = log.log_end_offset if offset is None else offset
     if log.high_watermark >= end_offset:

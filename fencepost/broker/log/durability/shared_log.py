@@ -44,7 +44,7 @@ class AppendedBytes(NamedTuple):
     file: LogFile
 
     def content(self, start: int = 0, most_bytes: int | None = None) -> memoryview:
-        """Read the bytes, or some of them from `start` on; fewer where the file is shorter. Raises StorageError."""
+        """Read the bytes, or some of them from `start` on; fewer if the file is shorter. Raises StorageError."""
         left_bytes = self.length_bytes - start
         return self.file.read(self.position + start, left_bytes if most_bytes is None else min(most_bytes, left_bytes))
 
@@ -71,10 +71,10 @@ class SharedLog(Protocol):
         """Commit the bytes of one flush, of a log in rising order; done when they outlive this node.
 
         Called while others are under way only after `begin_another`. Flushes are committed in the order of the calls,
-        one after the other; with nothing appended one is done as soon as those before are. It goes on trying while this
+        one after the other; with nothing appended one is done as soon as those before are. It retries while this
         node may lead. Raises StorageError when this node may not lead any more: by then it has resigned from all
         partitions, in the same step, so that no log goes offline. Raises StorageError with `paths`, after the rest is
-        committed, where the files of some logs cannot be read, or where this node does not lead them any more, as their
+        committed, if the files of some logs cannot be read, or if this node does not lead them any more, as their
         topics are deleted: it has resigned from those by then. Later flushes that are under way leave these logs out.
         """
         ...

@@ -47,7 +47,7 @@ class LeaderEpochs:
             self.changed = True
 
     def forget_above(self, leader_epoch: int, end_offset: int) -> bool:
-        """Remove epochs above that of the records before `end_offset`, where they are recorded to begin before it.
+        """Remove epochs above that of the records before `end_offset`, if they are recorded to begin before it.
 
         Returns whether there were any.
         """
@@ -82,7 +82,7 @@ class LeaderEpochs:
         return self._starts[slot - 1].leader_epoch if slot else UNKNOWN_EPOCH
 
     def end_offset_for(self, leader_epoch: int, current_epoch: int, log_end_offset: int) -> EpochEndOffset:
-        """Return the largest epoch up to the given one, and where the next one begins; (-1, -1) when unknown.
+        """Return the largest epoch up to the given one, and the start of the next one; (-1, -1) when unknown.
 
         For the leader's current epoch that is the log end offset. An epoch in which nothing has been written yet
         begins there, too: the one before it has ended.

@@ -93,7 +93,7 @@ class PartitionFiles:
         return self.disk.open(path)
 
     def note_snapshot(self, offset: int) -> None:
-        """Note that the snapshot of an offset is there."""
+        """Note that the snapshot of an offset exists."""
         if offset not in self.snapshot_offsets:
             self.snapshot_offsets.append(offset)
             self.snapshot_offsets.sort()

@@ -1,7 +1,7 @@
 """Producer snapshot, the `.snapshot` file: the producers' state up to an offset, so that only the tail is replayed.
 
 Layout: int16 version, uint32 CRC-32C of all that follows, int32 count, 46 bytes per producer; Kafka's, which keeps only
-the newest batch of each producer. Behind that, where Kafka's reader does not look though its checksum does, come the
+the newest batch of each producer. Behind that, which Kafka's reader ignores, though its checksum covers it, come the
 batches before it: int16 version, int32 count, 32 bytes per batch. So a retry of any of the last five is still
 recognised after a restart.
 Source: Kafka's ProducerStateManager.writeSnapshot and ProducerSnapshot.json.
@@ -52,7 +52,7 @@ class ProducerSnapshot(NamedTuple):
     """One producer's state.
 
     timestamp_ms: time of its last activity: the greater of its last record's time and the time of that append.
-    current_transaction_first_offset: -1 where it has no open transaction.
+    current_transaction_first_offset: -1 if it has no open transaction.
     recent_batches: batches, at most five, oldest first; the newest one's timestamp reads back as `timestamp_ms`.
     """
 

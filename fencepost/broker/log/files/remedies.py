@@ -9,12 +9,12 @@ def remedy_offline_partition(directory: str) -> str:
 
 
 def remedy_unreadable_records(directory: str) -> str:
-    """The remedy where only some records cannot be read."""
+    """The remedy if only some records cannot be read."""
     return f"Everything else is served. {_commands(directory)}"
 
 
 def remedy_partition_went_offline(directory: str) -> str:
-    """The remedy for a partition that went offline while served: a restart brings it back, unless its files are
+    """The remedy for a partition that went offline while served: a restart serves it again, unless its files are
     damaged."""
     return f"If it does not come back, its files are damaged. {_commands(directory)}"
 

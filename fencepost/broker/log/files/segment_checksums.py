@@ -111,7 +111,7 @@ class SegmentChecksums:
 
     @property
     def log_start_offset(self) -> int:
-        """The log's start as DeleteRecords has set it last; 0 where it never has. Raises StorageError."""
+        """The log's start as DeleteRecords has set it last; 0 if it never has. Raises StorageError."""
         record = self.get(LOG_START_NAME)
         return 0 if record is None else record.size_bytes
 

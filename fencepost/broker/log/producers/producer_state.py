@@ -40,7 +40,7 @@ class ProducerEntry:
     recent_batches:    batches of the current epoch, at most five, oldest first.
     last_timestamp_ms: greatest record timestamp of its last batch, or that of its last marker.
     last_activity_ms:  the greater of that and the time of the append, so that backdated records keep the producer.
-    current_transaction_first_offset: NO_OFFSET where no transaction is open.
+    current_transaction_first_offset: NO_OFFSET if no transaction is open.
     transactional_id:  id confirmed by the coordinator for the producer id since the log was opened; else None.
     """
 
@@ -94,7 +94,7 @@ class ProducerEntry:
         return first_offset == NO_OFFSET or offset < first_offset
 
     def sequence_error(self, header: BatchHeader) -> ErrorCode:
-        """Return the error of a batch that is not next: UNKNOWN_PRODUCER_ID where a transactional one begins with a
+        """Return the error of a batch that is not next: UNKNOWN_PRODUCER_ID if a transactional one begins with a
         sequence that an ended transaction has used.
 
         Its record is a new one: as a duplicate it would be lost, though its transaction commits. Clients answer this
@@ -108,7 +108,7 @@ class ProducerEntry:
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def move_to_epoch(self, producer_epoch: int) -> None:
-        """Enter another epoch: its sequences start anew."""
+        """Enter another epoch: its sequences start again."""
         self.producer_epoch = producer_epoch
         self.recent_batches.clear()
 
@@ -323,7 +323,7 @@ class ProducerState:
     def apply_data_batch(self, header: BatchHeader, *, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Apply an appended batch that carries a producer id.
 
-        base_offset, max_timestamp_ms: values as stored; `header` differs where the broker has changed them.
+        base_offset, max_timestamp_ms: values as stored; `header` differs if the broker has changed them.
         """
         producer_id = header.producer_id
         entry = self._producers.get(producer_id)
@@ -380,7 +380,7 @@ class ProducerState:
         now_ms: int,
         is_replicated: bool = False,
     ) -> TransactionIndexEntry | None:
-        """Apply an appended marker; return the transaction that it aborted, None where there was none.
+        """Apply an appended marker; return the transaction that it aborted, None if there was none.
 
         is_replicated: whether the marker, with all before it, is below the high watermark in the same step.
         """

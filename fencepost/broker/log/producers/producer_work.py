@@ -1,4 +1,4 @@
-"""Long work on the producers of one log: snapshots, expiry and listings, in time slices where there are many producers.
+"""Long work on the producers of one log: snapshots, expiry and listings, in time slices if there are many producers.
 
 Background work runs as tasks; `cancel` ends all of them.
 """
@@ -102,7 +102,7 @@ class ProducerWork:
     # Expiry
 
     def expire(self, now_ms: int, expiration_ms: int, log: ServedLog) -> None:
-        """Forget producers that wrote nothing for `expiration_ms`: in the background where there are many."""
+        """Forget producers that wrote nothing for `expiration_ms`: in the background if there are many."""
         steps = self._producers.expiring_steps(now_ms, expiration_ms)
         if self.has_few_producers:
             run_to_end(steps)
@@ -123,7 +123,7 @@ class ProducerWork:
         return found
 
     def last_records_in_steps(self) -> SlicedWork[dict[int, LastRecord]]:
-        """Return where the state of each producer comes from, as of the first step."""
+        """Return the origin of each producer's state, as of the first step."""
         capture = self._producers.capture()
         try:
             found = {}

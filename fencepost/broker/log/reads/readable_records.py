@@ -1,6 +1,6 @@
 """Counts the records that a read_committed consumer gets, from the headers of batches: no markers, nothing aborted.
 
-The count goes in steps of a bounded number of batches, so that a reader of it may stop where it has done enough.
+The count goes in steps of a bounded number of batches, so that a reader of it may stop in between.
 """
 
 from __future__ import annotations

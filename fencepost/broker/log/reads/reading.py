@@ -188,7 +188,7 @@ def offset_of_max_timestamp(log: ReadLog, isolation: Isolation) -> Search[Timest
 
 
 def _search(log: ReadLog, begin: Callable[[], Search[T]]) -> Search[T]:
-    """Search the segments; from the beginning where some of them have left between two steps."""
+    """Search the segments; from the beginning if some of them have left between two steps."""
     while True:
         log.require_online()
         departures_count = log.segments.departures_count

@@ -56,8 +56,8 @@ class Need(Enum):
 
 Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
 Search: TypeAlias = Generator[Need | Work | SegmentNotLocalError, Buffer | DecodeError | None, T]
-"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. A segment that is away
-is fetched; where that fails, StorageError is thrown in."""
+"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. A remote segment
+is fetched; if that fails, StorageError is thrown in."""
 
 
 class Searches:
@@ -125,7 +125,7 @@ def find_first(segments: LogSegments, timestamp_ms: int, start_offset: int) -> S
     """Find the first record from `start_offset` on whose timestamp is `timestamp_ms` or later.
 
     The segments must stay the same between steps; records appended meanwhile may be missed. Raises StorageError;
-    DamagedLogError where a batch on the way cannot be read.
+    DamagedLogError if a batch on the way cannot be read.
     """
     for segment in segments.from_offset(start_offset):
         indexes = segment.indexes
@@ -265,7 +265,7 @@ def _find_in_segment(
 
 
 def _undamaged(segment: Segment, position: int, header: BatchHeader, search: Search[T]) -> Search[T]:
-    """Run the search of a batch. Raises DamagedLogError where its records cannot be read."""
+    """Run the search of a batch. Raises DamagedLogError if its records cannot be read."""
     try:
         return (yield from search)
     except DecodeError as error:

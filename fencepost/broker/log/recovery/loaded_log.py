@@ -21,7 +21,7 @@ class RecoveryRefusal(NamedTuple):
     found_offset:    offset of a batch there; None if no header can be read.
     end_offset:      end of the known loss from `expected_offset` on; there may be more.
     lost_bytes:      size of the loss, in this file and those behind it.
-    is_missing:      whether the file is missing, so that nothing more than its content is given up.
+    is_missing:      whether the file is missing, so that only its content is lost.
     is_of_another:   whether the file is valid, and another log's.
     """
 
@@ -49,7 +49,7 @@ class LoadedLog(NamedTuple):
 
     unsynced:   files of segments that were read again: sync them before anything in them counts as durable.
     side_files: other files that were written; sync and close them, too.
-    epochs:     the last of them is the epoch of the next records, also where none has been written in it yet.
+    epochs:     the last of them is the epoch of the next records, also if none has been written in it yet.
     recovery_point: the recovery point once these files are synced.
     refusal:   cause of the refusal; None if the log may be used.
     """

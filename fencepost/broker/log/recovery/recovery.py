@@ -260,7 +260,7 @@ class LogRecovery:
         return segments
 
     def _possible(self, base_offsets: Sequence[int]) -> Sequence[int]:
-        """Return the offsets in names of log files; refuse the log where one cannot be an offset."""
+        """Return the offsets in names of log files; refuse the log if one cannot be an offset."""
         possible = [offset for offset in base_offsets if offset <= GREATEST_NUMBER]
         if len(possible) < len(base_offsets) and self._refusal is None:
             path = self._files.path(file_name(base_offsets[-1], ".log"))
@@ -364,7 +364,7 @@ class LogRecovery:
         return True
 
     def _correct_epochs(self, leader_epoch: int, end_offset: int) -> None:
-        """Correct the checkpoint by a batch of the log, where the checkpoint puts a higher epoch before its end."""
+        """Correct the checkpoint by a batch of the log, if the checkpoint puts a higher epoch before its end."""
         if self._epochs.forget_above(leader_epoch, end_offset):
             path = self._files.path(LEADER_EPOCH_FILE)
             reason = f"it has epochs above {leader_epoch}, in which the log was written before offset {end_offset}"
@@ -548,7 +548,7 @@ class LogRecovery:
         )
 
     def _hole_behind(self, segment: Segment, later: Sequence[Segment]) -> HeaderFault | None:
-        """Return the fault at the end of a whole segment, where records are missing before the next one."""
+        """Return the fault at the end of a whole segment, if records are missing before the next one."""
         if not later or segment.next_offset == later[0].base_offset:
             return None
         following_offset = later[0].base_offset
@@ -603,7 +603,7 @@ class LogRecovery:
         segment.transactions.replace(aborted)
 
     def _refuse_damage(self, segment: Segment, fault: HeaderFault, later: Sequence[Segment], found_end: int) -> None:
-        """Refuse the log. found_end: the end offset of the valid batches behind the bad place; 0 where there are
+        """Refuse the log. found_end: the end offset of the valid batches behind the bad place; 0 if there are
         none."""
         path = segment.files.path(".log")
         end_offset = max(self._durable_end, found_end)

@@ -99,7 +99,7 @@ class FoundMark(NamedTuple):
 
 
 class MarkedPlace(NamedTuple):
-    """A mark whose files are there and as it says."""
+    """A mark whose files exist, with the state that it names."""
 
     mark: RecoveryMark
     producers: list[ProducerSnapshot]

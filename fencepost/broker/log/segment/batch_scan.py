@@ -79,7 +79,7 @@ def scan_batches(file: LogFile, position: int, end_position: int, order: HeaderP
 
 
 def header_at(file: LogFile, position: int) -> BatchHeader | None:
-    """Return the header at a position, plausible or not; None where the file ends before it does."""
+    """Return the header at a position, plausible or not; None if the file ends before it does."""
     found = file.read(position, HEADER_BYTES)
     return read_header(found) if len(found) == HEADER_BYTES else None
 

@@ -2,7 +2,7 @@
 
 A leader writes base offset, batch length, leader epoch and the format's number without touching the CRC, so a flipped
 bit in one of them leaves a batch that seems whole. Each of them is determined by the neighbours of the batch:
-- Offsets join without gaps, except where compaction has left some. There a jump is false if the batch behind it
+- Offsets join without gaps, except after compaction. Then a jump is false if the batch behind it
   contradicts it, if it leaves the range of the segment, or if the log ends with it.
 - Leader epochs never fall along a log, and rise only to one that is known, or that the next batch confirms.
 - A false length leads to a place where no batch begins, or to a wrong checksum.
@@ -154,7 +154,7 @@ class HeaderPlausibility:
 
 
 def implausibility(header: BatchHeader) -> str | None:
-    """Return which field of a header cannot be right; None where its length is credible enough to read the batch."""
+    """Return which field of a header cannot be right; None if its length is credible enough to read the batch."""
     if header.magic != CURRENT_MAGIC:
         return f"what stands there has format {header.magic}, and batches have {CURRENT_MAGIC}"
     if header.batch_length < SMALLEST_BATCH_LENGTH:

@@ -84,7 +84,7 @@ class LogSegments:
         self.replace_all(self._segments)
 
     def next_base_offset(self, segment: Segment) -> int | None:
-        """Return where the following segment begins; None for the active one."""
+        """Return the base offset of the following segment; None for the active one."""
         slot = bisect_right(self._base_offsets, segment.base_offset)
         return self._base_offsets[slot] if slot < len(self._base_offsets) else None
 
@@ -96,7 +96,7 @@ class LogSegments:
     def read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool = False
     ) -> tuple[Segment, SegmentRead]:
-        """Read batches of one segment, as `Segment.read` does; of the next one where compaction left a gap."""
+        """Read batches of one segment, as `Segment.read` does; of the next one if compaction left a gap."""
         active = self.active
         if offset >= active.base_offset:
             found = active.read(offset, max_bytes, bound_offset, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy)

@@ -75,7 +75,7 @@ class OffsetIndex:
 
     def position_before(self, offset: int) -> int:
         """Return the position of a batch at or before the one that holds `offset` (relative): the start of a search."""
-        # The batch of an entry whose last offset is below may be skipped, but where it ends is not in the index.
+        # The batch of an entry whose last offset is below may be skipped, but its end is not in the index.
         slot = bisect_left(self.last_offsets, offset)
         if slot < len(self.last_offsets) and self.last_offsets[slot] == offset:
             return self.positions[slot]

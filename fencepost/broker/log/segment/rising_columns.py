@@ -17,7 +17,7 @@ def rises(column: array[int], *, strictly: bool = True) -> bool:
     """Return whether each number is above the one before it; not below it, if not `strictly`.
 
     Two thousand neighbours are compared by one subtraction of large integers, in which each number has its own bits.
-    Numbers from 0 on leave the sign bit free: it is set before, and the subtraction clears it where a difference is too
+    Numbers from 0 on leave the sign bit free: it is set before, and the subtraction clears it if a difference is too
     small.
     """
     width = column.itemsize

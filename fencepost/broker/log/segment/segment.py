@@ -102,7 +102,7 @@ class Segment:
 
     @property
     def newest_record_ms(self) -> int:
-        """The greatest timestamp of its records; where none of them has one, when the segment was last written.
+        """The greatest timestamp of its records; if none of them has one, when the segment was last written.
 
         The last write survives restarts, recovery and compaction; a copy of the file counts from its copying, unless
         times are copied, too. Raises StorageError. Source: Kafka's LogSegment.largestTimestamp.
@@ -120,10 +120,10 @@ class Segment:
         max_timestamp_ms: int,
         limits: SegmentLimits | None = None,
     ) -> bool:
-        """Write one batch, given in pieces, at the end. Returns False where `has_room_for` finds that it does not fit.
+        """Write one batch, given in pieces, at the end. Returns False if `has_room_for` finds that it does not fit.
 
         size_bytes: size of all pieces together.
-        limits:     None where the caller knows that the batch fits.
+        limits:     None if the caller knows that the batch fits.
         Raises StorageError; the segment is then as it was.
         """
         batches = self.batches
@@ -227,7 +227,7 @@ class Segment:
         None when the segment holds nothing at or after `offset` (a compacted log has gaps).
         With `minimum_one_batch` the first batch is returned whole even if it alone is above `max_bytes`. With `is_lazy`
         more than SMALL_READ_BYTES are found but not read.
-        Raises DamagedLogError where the file holds something that cannot be the next batch. Checksums are not
+        Raises DamagedLogError if the file holds something that cannot be the next batch. Checksums are not
         compared: the reader does that.
         """
         batches = self.batches
@@ -247,7 +247,7 @@ class Segment:
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.
 
-        Raises DamagedLogError where the next batch does not begin.
+        Raises DamagedLogError if the next batch does not begin.
         """
         position = self.indexes.offset_index.position_before(offset)
         order = self.indexes.order_from(position)
@@ -279,7 +279,7 @@ class Segment:
     def resume(self) -> HeaderPlausibility:
         """Find the end of an active segment after a clean stop, from its last index entry on.
 
-        Returns the check for the next batch, with the fault where the batches do not reach the end of the file.
+        Returns the check for the next batch, with the fault if the batches do not reach the end of the file.
         """
         batches, indexes = self.batches, self.indexes
         size_bytes = self.batches.log.size_bytes

@@ -1,4 +1,4 @@
-"""Batches of one segment: its log file, where they begin and end, which can be the next, and their checksums.
+"""Batches of one segment: its log file, their bounds, the check of the next one, and their checksums.
 
 It knows no index: callers pass in positions, which they have from an index or from a scan.
 """
@@ -24,7 +24,7 @@ from fencepost.protocol.record_batch import LENGTH_OVERHEAD_BYTES, BatchHeader, 
 NO_RECORDS = memoryview(b"")
 SMALL_READ_BYTES = 64 * 1024  # read at once, even lazily, with its surroundings; more than is copied into a reply
 EXTENT = struct.Struct(">qi11xi")
-"""The fields of a header that say where a batch ends: base offset, batch length, last offset delta."""
+"""The fields of a header that determine the end of a batch: base offset, batch length, last offset delta."""
 _NOT_APPENDED_TO = 2**63 - 1  # above all offsets
 
 
@@ -78,7 +78,7 @@ class SegmentBatches:
     def first_timestamp_ms(self) -> int | None:
         """The greatest timestamp of the first batch, from which the age of the segment counts.
 
-        None when the segment is empty, NO_TIMESTAMP (-1) where the records of that batch have no time.
+        None when the segment is empty, NO_TIMESTAMP (-1) if the records of that batch have no time.
         """
         if self._first_timestamp_ms is None:
             for batch in scan_batches(self.log, 0, self.log.size_bytes, self.order_from_start()):
@@ -114,7 +114,7 @@ class SegmentBatches:
 
     @property
     def bound_offset(self) -> int:
-        """Offset above all records of the file; where its end is not known yet, above all that its indexes can hold."""
+        """Offset above all records of the file; if its end is not known yet, above all that its indexes can hold."""
         is_known = self.next_offset > self.base_offset
         return self.next_offset if is_known else self.base_offset + MAX_RELATIVE_OFFSET + 1
 
@@ -134,7 +134,7 @@ class SegmentBatches:
     # Single batches
 
     def read_last(self, max_bytes: int, *, minimum_one_batch: bool) -> SegmentRead | None:
-        """Read the batch appended last, at its remembered position. None where it is too large for one read, or where
+        """Read the batch appended last, at its remembered position. None if it is too large for one read, or if
         the file holds something else, which a walk through the file reports."""
         position = self.last_batch_position
         size_bytes = self.log.size_bytes - position

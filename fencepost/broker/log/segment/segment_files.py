@@ -54,7 +54,7 @@ class SegmentFiles:
         self.disk.rename(self.path(suffix), self.path(new_suffix))
 
     def delete(self, suffix: str) -> None:
-        """Delete a file, if it is there. Raises StorageError."""
+        """Delete a file, if it exists. Raises StorageError."""
         self.disk.delete(self.path(suffix))
 
     def read_small(self, suffix: str) -> bytes | None:
@@ -97,7 +97,7 @@ class SegmentFiles:
                 if self.recorded(START_SUFFIX) is None:
                     self.record({START_SUFFIX: start_record(log_file)}).close()
             except StorageError:
-                return  # a full disk is no reason to give up a log that need not be written
+                return  # a full disk is no reason to take a log offline that need not be written
             self._is_start_noted = True
 
     def is_of_another_log(self, log_file: LogFile) -> bool:
@@ -109,7 +109,7 @@ class SegmentFiles:
 
 
 def start_record(log_file: LogFile) -> FileRecord | None:
-    """Return the record of the start of a log file; None where it holds no header."""
+    """Return the record of the start of a log file; None if it holds no header."""
     start = log_file.read(0, HEADER_BYTES)
     if len(start) < HEADER_BYTES:
         return None

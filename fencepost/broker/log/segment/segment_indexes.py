@@ -199,7 +199,7 @@ class SegmentIndexes:
     # Adding entries
 
     def reset(self) -> None:
-        """Begin anew, before all batches of the log file are given to `add_scanned`."""
+        """Start empty, before all batches of the log file are given to `add_scanned`."""
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
         self.known_max_timestamp_ms = NO_TIMESTAMP
@@ -209,7 +209,7 @@ class SegmentIndexes:
     def resume(
         self, offset_index: OffsetIndex, time_index: TimeIndex, max_timestamp_ms: int, offset_of_max: int
     ) -> None:
-        """Go on from indexes of the first batches, before the others are given to `add_scanned`."""
+        """Continue from indexes of the first batches, before the others are given to `add_scanned`."""
         self._offset_index, self._time_index = offset_index, time_index
         self.known_max_timestamp_ms, self.known_offset_of_max = max_timestamp_ms, offset_of_max
         self.unindexed_end_position = self.interval_bytes

@@ -48,13 +48,13 @@ class SegmentReads:
         self._foreign_end_position = 0
 
     def forget_checks(self) -> None:
-        """Check all headers again: an index has led to wrong positions, or the file is read anew."""
+        """Check all headers again: an index has led to wrong positions, or the file is read again."""
         self._checked_ranges.clear()
 
     def read(
         self, offset: int, max_bytes: int, bound_offset: int, *, minimum_one_batch: bool, is_lazy: bool
     ) -> SegmentRead | None:
-        """Read as `Segment.read` does. Raises FaultFoundError where a rebuilt index may lead elsewhere."""
+        """Read as `Segment.read` does. Raises FaultFoundError if a rebuilt index may lead elsewhere."""
         batches, index = self._batches, self._indexes.offset_index
         log = batches.log
         size_bytes = log.size_bytes
@@ -117,7 +117,7 @@ class SegmentReads:
 
         position: place of an index entry, or 0. Batches are checked once.
         Returns the position up to which a reader may read, after the batch that holds `offset`. Raises DamagedLogError
-        where that batch, or one before it, is damaged.
+        if that batch, or one before it, is damaged.
         """
         batches, indexes = self._batches, self._indexes
         log = batches.log

@@ -69,7 +69,7 @@ def _require_forgotten(
 ) -> None:
     """The cleaner had the list of checksums forget the segments that it replaced, durably, and leaves the last alone.
 
-    Raises DamagedLogError where the swap file claims to stand for others.
+    Raises DamagedLogError if the swap file claims to stand for others.
     """
     last = max(numbered.get(".log", ()), default=base_offset)
     for offset in replaced:

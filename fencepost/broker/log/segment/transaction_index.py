@@ -1,4 +1,4 @@
-"""Transaction index, the `.txnindex` file of a segment: the aborted transactions whose marker lies in the segment.
+"""Transaction index, the `.txnindex` file of a segment: the aborted transactions whose marker is in the segment.
 
 A read_committed consumer gets them with the data and skips their records. An entry is 34 bytes, big-endian: int16
 version, producer id, first offset, last offset (the marker's), last stable offset (all int64). Last offsets rise.

@@ -16,7 +16,7 @@ _SUFFIX = ".txnindex"
 
 
 class TransactionIndexFile:
-    """The aborted transactions whose markers lie in one segment.
+    """The aborted transactions whose markers are in one segment.
 
     exists: whether there are any; their file may be missing all the same, until they are read.
     """
