@@ -1,9 +1,9 @@
 """Producer snapshot, the `.snapshot` file: the producers' state up to an offset, so that only the tail is replayed.
 
 Layout: int16 version, uint32 CRC-32C of all that follows, int32 count, 46 bytes per producer; Kafka's, which keeps only
-the newest batch of each producer. Behind that, which Kafka's reader ignores, though its checksum covers it, come the
-batches before it: int16 version, int32 count, 32 bytes per batch. So a retry of any of the last five is still
-recognised after a restart.
+the newest batch of each producer. The batches before the newest follow: int16 version, int32 count, 32 bytes per batch.
+Kafka's reader ignores them, though its checksum covers them. So a retry of any of the last five is still recognised
+after a restart.
 Source: Kafka's ProducerStateManager.writeSnapshot and ProducerSnapshot.json.
 """
 

@@ -20,7 +20,7 @@ class RoomReserve:
         self._path = path
 
     def take(self) -> None:
-        """Reserve space, if there is enough; otherwise the next call tries again."""
+        """Reserve space, if there is enough; otherwise the next call retries."""
         try:
             if self._disk.size_bytes(self._path) < RESERVE_BYTES:
                 self._disk.write_file(self._path, bytes(RESERVE_BYTES), durable=False)

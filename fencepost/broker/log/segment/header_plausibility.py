@@ -2,8 +2,8 @@
 
 A leader writes base offset, batch length, leader epoch and the format's number without touching the CRC, so a flipped
 bit in one of them leaves a batch that seems whole. Each of them is determined by the neighbours of the batch:
-- Offsets join without gaps, except after compaction. Then a jump is false if the batch behind it
-  contradicts it, if it leaves the range of the segment, or if the log ends with it.
+- Offsets join without gaps, except after compaction. Then a jump is false if the batch behind it contradicts it, if it
+  leaves the range of the segment, or if the log ends with it.
 - Leader epochs never fall along a log, and rise only to one that is known, or that the next batch confirms.
 - A false length leads to a place where no batch begins, or to a wrong checksum.
 Nothing here reads a file: the callers pass the headers in.

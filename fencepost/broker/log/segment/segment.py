@@ -102,7 +102,7 @@ class Segment:
 
     @property
     def newest_record_ms(self) -> int:
-        """The greatest timestamp of its records; if none of them has one, when the segment was last written.
+        """The greatest timestamp of its records; if none of them has one, the time of the last write.
 
         The last write survives restarts, recovery and compaction; a copy of the file counts from its copying, unless
         times are copied, too. Raises StorageError. Source: Kafka's LogSegment.largestTimestamp.
@@ -247,7 +247,7 @@ class Segment:
     def scan_from(self, offset: int) -> Iterator[ScannedBatch]:
         """The batches from one at or before that which holds `offset` (relative) to the end of the file.
 
-        Raises DamagedLogError if the next batch does not begin.
+        Raises DamagedLogError at a place where no batch begins.
         """
         position = self.indexes.offset_index.position_before(offset)
         order = self.indexes.order_from(position)
