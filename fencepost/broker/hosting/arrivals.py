@@ -40,8 +40,8 @@ class Arrivals(Protocol):
     """Prepares the directories of logs that other nodes led. A node that is alone has none."""
 
     async def prepare(self, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, Arrival]:
-        """Have the directories of partitions that this node leads in its own; one arrival for each. Raises nothing
-        expected."""
+        """Move the directories of partitions that this node leads into its own; one arrival for each. Raises no
+        expected exception."""
         ...
 
     async def created(self, topic_ids: Mapping[TopicPartition, bytes]) -> None:

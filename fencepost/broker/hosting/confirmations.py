@@ -1,8 +1,8 @@
 """A change of shared metadata (rights, users, topics, configs, quotas) is answered when it is in force on all nodes.
 
-"All" are those that are alive. The node that made the change asks the others, over its connections to them; one that
-does not answer within the lease is not living by then. The question is a WriteTxnMarkers without markers: only nodes
-may send it, an older node answers it, too, and no client sees a new API.
+"All" are the live ones. The node that made the change asks the others, over its connections to them; a node that does
+not answer within the lease is dead by then. The question is a WriteTxnMarkers without markers: only nodes may send it,
+an older node answers it, too, and no client sees a new API.
 """
 
 from __future__ import annotations

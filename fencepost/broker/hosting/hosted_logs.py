@@ -28,7 +28,7 @@ CHANGED_PER_TURN = 4
 
 
 def report_not_admitted(name: TopicPartition, error: StorageError) -> None:
-    """Log that a partition which this node leads cannot be served for now: the caller tries again."""
+    """Log that a partition which this node leads cannot be served for now: the caller retries."""
     advice = "it is tried again by itself, within a minute"
     log.error(
         "partition_admission_failed",

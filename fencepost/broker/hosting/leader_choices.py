@@ -1,4 +1,4 @@
-"""The seam through which administrators see the nodes of a cluster, and choose who leads a partition."""
+"""The seam through which administrators see the nodes of a cluster, and choose the leader of a partition."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class LeaderChoices(Protocol):
     """A cluster's operations for administrators; a node that is alone has none of them."""
 
     def nodes(self) -> Sequence[NodeDescription]:
-        """All nodes that were ever there, in order of their ids."""
+        """All nodes that have ever joined, in order of their ids."""
         ...
 
     def choice(self, topic_partition: TopicPartition) -> LeaderChoice:
-        """Who should lead a partition, as this node knows it."""
+        """The intended leader of a partition, as this node knows it."""
         ...
 
     async def choose(self, choices: Mapping[TopicPartition, int | None]) -> None:

@@ -50,11 +50,11 @@ class Membership(Protocol):
         ...
 
     async def rest(self) -> None:
-        """Take nothing over any more, and hand nothing over: the node is about to stop."""
+        """Stop taking over and handing over: the node is about to stop."""
         ...
 
     async def leave(self) -> None:
-        """Give the lease back, after the logs are closed."""
+        """Release the lease, after the logs are closed."""
         ...
 
 
@@ -68,7 +68,7 @@ class Engine(Protocol):
     def shared_log(self) -> SharedLog: ...
 
     def is_held(self) -> bool:
-        """Whether this node's lease is certainly in force; asked whenever an answer of a leader leaves."""
+        """Whether this node's lease is certainly in force; called when an answer of a leader leaves."""
         ...
 
     async def begin(self) -> None:

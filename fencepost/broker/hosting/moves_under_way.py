@@ -1,7 +1,7 @@
 """Partitions that this node hands over: from the step in which it stops serving them until it knows their next leaders.
 
-A client that is refused in between is given no leader. It asks for one again and again, and each refusal doubles its
-pause (librdkafka: 0.1, 0.2, 0.4 s). So refusals wait for the end of a hand-over, which mostly takes some milliseconds.
+A client that is refused in between learns no leader. It retries, and each refusal doubles its pause (librdkafka: 0.1,
+0.2, 0.4 s). So refusals wait for the end of a hand-over, which mostly takes some milliseconds.
 """
 
 from __future__ import annotations

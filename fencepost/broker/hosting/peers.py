@@ -42,7 +42,7 @@ Connect = Callable[
 class PeerUnreachable(Exception):  # noqa: N818  # an expected outcome, which callers turn into an error code
     """There will be no response: the node is not alive, the connection was lost, or the request timed out.
 
-    It is not known whether the node has carried out the request.
+    The node may have carried out the request, or not.
     """
 
 

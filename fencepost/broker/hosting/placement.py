@@ -52,9 +52,9 @@ class Placement(Protocol):
         ...
 
     def leader(self, topic_partition: TopicPartition) -> NodeAddress | None:
-        """The node that leads the partition; None while there is none that is alive.
+        """The node that leads the partition; None while no live node leads it.
 
-        That a partition has no leader does not mean that it does not exist.
+        A partition without a leader may exist.
         """
         ...
 

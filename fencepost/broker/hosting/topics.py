@@ -106,7 +106,7 @@ class Topics:
         self._hosted = HostedLogs(logs, self.placement, settings, arrivals)
         self._partition_logs = self._hosted.by_partition
         self._arriving: set[TopicPartition] = set()
-        self._to_admit: dict[TopicPartition, None] = {}  # of these, those that no round has begun with
+        self._to_admit: dict[TopicPartition, None] = {}  # those of them that no round has begun with
         self._admission: asyncio.Task[None] | None = None
         self._refused: dict[TopicPartition, None] = {}  # could not be served, and wait for another attempt
         self._readmission: asyncio.Task[None] | None = None
@@ -470,7 +470,8 @@ class Topics:
     ) -> ErrorWithMessage:
         """Replace the configs of a topic by the result of `change`; they apply from the next request on.
 
-        Those of `change`, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
+        Errors: those of `change`, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises
+        StorageError.
         """
         async with self._changing:
             while True:
@@ -564,7 +565,7 @@ class Topics:
         """Follow the store. The caller holds `_changing`. Raises StorageError."""
         deleted = list(self._deleted.values())
         topics = await self._store.load_topics()
-        # The topics may be from before a deletion that the placement told of meanwhile.
+        # The topics may be from before a deletion that the placement has reported meanwhile.
         stored = {topic.name: topic for topic in topics if topic.topic_id not in self._deleted}
         for topic in deleted:
             await self._hosted.delete(topic)

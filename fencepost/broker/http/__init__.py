@@ -1,1 +1,1 @@
-"""The HTTP listener: metrics, health, and the JSON API. Imported only where `fencepost.http.listener` is set."""
+"""The HTTP listener: metrics, health, and the JSON API. Imported only if `fencepost.http.listener` is set."""

@@ -29,7 +29,7 @@ HTTP_ANSWER = Place("answer to an HTTP request", Policy.REPORT)
 HEAD_TIMEOUT_S: Final = 5.0
 BODY_TIMEOUT_S: Final = 10.0
 IDLE_TIMEOUT_S: Final = 90.0
-"""Between two requests: longer than the usual minute between two scrapes."""
+"""Between two requests: more than the usual minute between two scrapes."""
 READING_TIMEOUT_S: Final = 30.0
 MAXIMUM_HEAD_BYTES: Final = 16 * 1024
 MAXIMUM_BODY_BYTES: Final = 64 * 1024
@@ -37,7 +37,7 @@ WRITE_BUFFER_BYTES: Final = 64 * 1024
 SENT_BYTES: Final = 32 * 1024
 TOO_MANY: Final = "too many connections; close some, or try again later"
 SLICE_S: Final = 0.0005
-"""Of the making of a body: other requests wait for no longer."""
+"""Longest slice in which a body is made, in a turn of the event loop: other requests wait for it."""
 
 
 class HttpConnectionOwner(Protocol):

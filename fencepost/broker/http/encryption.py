@@ -22,8 +22,8 @@ HTTP_HANDSHAKE = Place("TLS handshake of an HTTP connection", Policy.REPORT)
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 MAXIMUM_HANDSHAKES: Final = 32
-"""At the same time. Beyond them, the oldest of the address that has most of them is closed for a new one: silent
-clients hold no more than these, and keep nobody out."""
+"""Handshakes at the same time. Beyond them, the oldest of the address that has most of them is closed for a new one:
+silent clients hold no more than these, and exclude no other client."""
 
 
 class _Accepted:

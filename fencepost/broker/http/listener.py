@@ -99,7 +99,7 @@ class HttpListener:
             )
 
     def serve(self, view: Callable[[], NodeView | None]) -> None:
-        """Answer from a node, which `view` returns; None while it is not there."""
+        """Answer from a node, which `view` returns; None while it does not exist."""
         self._view = view
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ class HttpService:
         await self._listener.accept(tls)
 
     def observe(self, services: Services) -> None:
-        """Count the requests that these services, and copies that are made of them from now on, are used for."""
+        """Count the requests to these services, and to copies that are made of them from now on."""
         clients = ProducerClients(services.clock)
         requests = RequestMetrics(clients)
         services.observer = requests

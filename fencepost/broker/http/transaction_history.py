@@ -1,4 +1,4 @@
-"""The life of a transactional id, as the records of `__transaction_state` that are still there have it."""
+"""The history of a transactional id, from the records that are left in `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fencepost.protocol.record_batch import iterate_batches, read_records
 
 CHUNK_BYTES: Final = 64 * 1024
 MOST_BATCHES: Final = 50_000
-"""That one request reads; the latest are read."""
+"""Batches that one request reads: the latest."""
 MOST_EVENTS: Final = 10_000
-"""The latest."""
+"""Events in the answer: the latest."""
 MOST_PARTITIONS: Final = 100
 
 

@@ -10,7 +10,7 @@ Holder = TypeVar("Holder")
 
 
 class AddressShares(Generic[Holder]):
-    """The holders of each address, such as connections, and how much they hold, in any unit.
+    """The holders of each address, such as connections, and their amounts, in any unit.
 
     size: the sum over all holders.
     """
@@ -30,11 +30,11 @@ class AddressShares(Generic[Holder]):
         return list(self._network_of)
 
     def share_of(self, host: str) -> int:
-        """How much all holders of an address have."""
+        """The sum over all holders of an address."""
         return self._sizes.get(network_of(host), 0)
 
     def hold(self, holder: Holder, host: str, size: int = 1) -> None:
-        """Set how much a holder has; 0 removes it."""
+        """Set the amount of a holder; 0 removes it."""
         network = self._network_of.get(holder)
         if network is None:
             if not size:
@@ -57,7 +57,7 @@ class AddressShares(Generic[Holder]):
         self.hold(holder, "", 0)
 
     def oldest_of_greediest(self) -> Holder | None:
-        """The holder that came first, of the address that holds most; None if there is none."""
+        """The holder that came first, of the address that holds most; None without holders."""
         if not self._sizes:
             return None
         return next(iter(self._holders[max(self._sizes, key=self._sizes.__getitem__)]))

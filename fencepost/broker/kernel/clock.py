@@ -46,7 +46,7 @@ CLOCK_MOVED_MS: Final = 30_000
 
 
 class ClockWatch:
-    """Notices that the wall clock was set. Clocks that tests turn on purpose are never noticed."""
+    """Detects that the wall clock was set. It ignores clocks that tests turn on purpose."""
 
     __slots__ = ("_ahead_ms", "_clock")
 

@@ -28,7 +28,7 @@ PACKAGE: Final = "fencepost."
 
 
 MAXIMUM_VALUE_CHARACTERS: Final = 2_000
-"""Of one field of an event."""
+"""Characters of one field of an event."""
 
 
 class NamedLogger:

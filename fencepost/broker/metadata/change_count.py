@@ -70,7 +70,7 @@ def raise_count(database: sqlite3.Connection, count: int) -> None:
 
 
 def have_same_rows(database: sqlite3.Connection, other: sqlite3.Connection) -> bool:
-    """Whether two states hold the same. Raises sqlite3.Error."""
+    """Whether two states have the same rows. Raises sqlite3.Error."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     tables = [str(row[0]) for row in database.execute(query)]
     if tables != [str(row[0]) for row in other.execute(query)]:

@@ -149,7 +149,7 @@ class Authentication:
         return self._state
 
     def begin(self, connection: Connection, *, spent_s: float = 0.0) -> None:
-        """Begin with a connection that has just opened. spent_s: of the time for the authentication."""
+        """Begin with a connection that has just opened. spent_s: time that has passed."""
         self._connection = connection
         connection.bound_frames(MINIMUM_FRAME_BYTES, self._common.limits.max_receive_bytes)
         self._start_deadline(spent_s)

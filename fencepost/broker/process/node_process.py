@@ -1,7 +1,7 @@
 """One process of a broker of several: `python -m fencepost.broker.process.node_process SPECIFICATION`.
 
-The parent (`broker.process.processes`) starts it with its listeners' sockets and a pipe. Over the pipe it tells its
-addresses when it is ready, and that its event loop still turns. It ends with its parent, however that ends.
+The parent (`broker.process.processes`) starts it with its listeners' sockets and a pipe. Over the pipe it sends its
+addresses when it is ready, and heartbeats of its event loop. It ends with its parent, even if that is killed.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class NodeProcess:
         return {"store": store, "cluster": cluster, "bind": bind, "node_sockets": sockets}
 
     async def beat(self) -> None:
-        """Tell the parent that the event loop turns; end with it."""
+        """Send heartbeats of the event loop to the parent; end with it."""
         while True:
             self._write(HEARTBEAT)
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
 
     def ready(self, node: Any) -> None:
-        """Tell the parent the addresses."""
+        """Send the addresses to the parent."""
         description = {
             "listeners": [str(endpoint) for endpoint in node.addresses],
             "advertised_listeners": [str(endpoint) for endpoint in node.advertised_addresses],

@@ -47,7 +47,7 @@ LONGEST_STOP_S: Final = 60.0
 SHORT_LIFE_S: Final = 5.0
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-"""Before a process is started again: the others take over meanwhile, which a start beside them would slow down."""
+"""Pause before a process is started again: the others take over meanwhile, and a start would slow that down."""
 EXIT_NOT_STARTED: Final = 1
 
 

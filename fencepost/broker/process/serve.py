@@ -43,11 +43,11 @@ class OneOfSeveral(Protocol):
         ...
 
     async def beat(self) -> None:
-        """Tell the parent, again and again, that the event loop turns."""
+        """Send heartbeats of the event loop to the parent."""
         ...
 
     def ready(self, node: Node) -> None:
-        """Tell the parent that clients are served."""
+        """Notify the parent that clients are served."""
         ...
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 
 class StorageError(OSError):
-    """A failure of the disk; the partition (or the node) that meets it goes offline.
+    """A failure of the disk; the affected partition (or the node) goes offline.
 
     paths: the files and directories that failed, when one call covered several; empty when any of them may have.
     """
@@ -183,8 +183,8 @@ class Disk(Protocol):
     def sync(self, files: Sequence[LogFile], directories: Sequence[str] = ()) -> Awaitable[None]:
         """Make all bytes appended to `files` before this call, and the entries of `directories`, durable.
 
-        Tries all. Raises one StorageError for those that failed; its `paths` names them, so that the others count as
-        durable.
+        Tries each of them. Raises one StorageError for those that failed; its `paths` names them, so that the others
+        count as durable.
         """
         ...
 

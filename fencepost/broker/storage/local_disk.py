@@ -386,7 +386,7 @@ class LocalDisk:
                 self._sync_directory(os.path.dirname(path))
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)  # on a full disk a half-written file is in the way of everything else
+                os.unlink(temporary)  # on a full disk a half-written file takes space that others need
             raise storage_error("write", path, error) from error
 
     def _sync_directory(self, path: str) -> None:
@@ -557,4 +557,4 @@ class LocalDisk:
 
 
 def _refuse_after_crash() -> None:
-    """Nothing was kept open."""
+    """Every file was closed at the crash."""

@@ -160,7 +160,7 @@ class _RunningSync:
         try:
             self._loop.call_soon_threadsafe(self.end)
         except RuntimeError:
-            pass  # the loop is closed: nothing waits any more
+            pass  # the loop is closed: no caller waits any more
 
     @SYNC_END.catches_itself
     def end(self) -> None:
