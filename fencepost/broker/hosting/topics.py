@@ -470,8 +470,7 @@ class Topics:
     ) -> ErrorWithMessage:
         """Replace the configs of a topic by the result of `change`; they apply from the next request on.
 
-        Errors: those of `change`, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises
-        StorageError.
+        `change`'s errors, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG, UNKNOWN_TOPIC_OR_PARTITION. Raises StorageError.
         """
         async with self._changing:
             while True:

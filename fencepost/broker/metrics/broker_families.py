@@ -26,7 +26,7 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 
 LATE_AFTER_TIMEOUT_MS: Final = 300_000
-"""A transaction is late that is older than the longest time-out by this. Source: Kafka's ProducerStateManager."""
+"""A transaction is late if it is older than the longest time-out by this. Source: Kafka's ProducerStateManager."""
 RUNNING: Final = 3
 """Source: Kafka's BrokerState."""
 

@@ -16,7 +16,7 @@ COUNTER, GAUGE, HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 
 def _of_each(value: Callable[[Doubt, int], float]) -> Callable[[Scrape], Samples]:
-    """Of the transactions in doubt at each resolver; the value gets the time, in ms."""
+    """One sample for the transactions in doubt at each resolver. value: gets the time, in ms."""
 
     def collect(scrape: Scrape) -> Samples:
         check_back = scrape.view.check_back

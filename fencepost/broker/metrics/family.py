@@ -22,7 +22,7 @@ class Kind(Enum):
 
 
 class Sample(NamedTuple):
-    """One value. labels: as in the text, without braces. suffix: of the name, `_count` or `_bucket`."""
+    """One value. labels: as in the text, without braces. suffix: end of the name, `_count` or `_bucket`."""
 
     labels: str
     value: float

@@ -19,10 +19,10 @@ from fencepost.broker.storage.disk import StorageError
 from fencepost.diagnosis.lag import NO_TIME_MS, Lag, Offsets, ReadableRecords, lag_of
 
 BATCHES_PER_STEP: Final = 50
-"""Some 0.3 ms of headers."""
+"""Their headers take some 0.3 ms."""
 BATCHES_PER_LAG: Final = 200
 BATCHES_PER_READ: Final = 20_000
-"""Of all lags together; each gets a step even if others have used them up."""
+"""Bound for all lags together; each gets a step even if others have used them up."""
 
 
 class LogOffsets(NamedTuple):
@@ -43,7 +43,7 @@ def offsets_of(log: PartitionLog) -> LogOffsets:
 
 
 class CommittedOffset(NamedTuple):
-    """An offset that a group has committed of a partition that is led here. offsets: of the log, read after it."""
+    """A group's committed offset in a partition that is led here. offsets: the log's, read after it."""
 
     group_id: str
     topic_partition: TopicPartition

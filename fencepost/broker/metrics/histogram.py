@@ -8,9 +8,9 @@ from typing import Final
 
 BUCKETS_COUNT: Final = 24
 MICROSECONDS: Final = 1e-6
-"""Of the first bucket; the last ends at 8 seconds."""
+"""Upper bound of the first bucket; the last ends at 8 seconds."""
 MILLISECONDS: Final = 1e-3
-"""Of the first bucket; the last ends at 2.3 hours."""
+"""Upper bound of the first bucket; the last ends at 2.3 hours."""
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 
@@ -37,7 +37,7 @@ class Histogram:
 
     @property
     def upper_bounds_s(self) -> list[float]:
-        """Of each bucket, in seconds, inclusive."""
+        """The upper bound of each bucket, in seconds, inclusive."""
         return [self.unit_s * 2**exponent for exponent in range(BUCKETS_COUNT)]
 
     def cumulative(self) -> list[int]:
@@ -46,7 +46,7 @@ class Histogram:
 
 
 _LENGTH: Final = 64
-"""Of the arrays of recent durations: no duration is longer than 2^63 microseconds, so none needs a comparison."""
+"""Length of the arrays of recent durations: no duration is longer than 2^63 microseconds, so none is compared."""
 
 
 class RecentHistogram:

@@ -13,7 +13,7 @@ LOOP_DELAY = Place("look at the delay of the event loop", Policy.RETRY)
 
 INTERVAL_S: Final = 0.1
 SAMPLES_COUNT: Final = 600
-"""Of a minute."""
+"""Those of a minute."""
 
 
 class LoopDelays(NamedTuple):

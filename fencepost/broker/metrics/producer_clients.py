@@ -37,7 +37,7 @@ class Client:
 
 
 class ProducerClient:
-    """The client behind a producer id. client_id, principal: of its last request that was taken note of."""
+    """The client behind a producer id. client_id, principal: those of its last request that was noted."""
 
     __slots__ = ("client", "client_id", "first_seen_ms", "principal", "seen_ms")
 
@@ -95,7 +95,7 @@ class ProducerClients:
         producer.principal = context.connection.principal
 
     def last_seen_ms(self, producer: ProducerClient) -> int:
-        """When the client's connection last sent or got something."""
+        """The wall time at which the client's connection last sent or got bytes, in ms."""
         connection = producer.client.connection
         if connection is None:
             return max(producer.client.last_seen_ms, producer.seen_ms)

@@ -21,7 +21,7 @@ from fencepost.protocol.errors import ErrorCode
 PRODUCE: Final = int(ApiKey.PRODUCE)
 INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
 MOST_ERRORS_READ: Final = 2_000
-"""Of one reply: larger ones are read up to it."""
+"""Bound on the errors read of one reply; the others are not counted."""
 _MOST_NAMES: Final = 10_000
 
 _now_s = time.perf_counter

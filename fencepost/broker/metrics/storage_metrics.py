@@ -1,4 +1,4 @@
-"""Counts of syncs, and the traffic of logs that are not there any more."""
+"""Counts of syncs, and the traffic of deleted logs."""
 
 from __future__ import annotations
 

@@ -351,7 +351,7 @@ class Dispatcher:
         return reply
 
     def _finish(self, route: Route, context: RequestContext, answer: Any) -> int:
-        """Charge the request and notify the observer; return for how long the client is throttled, in ms."""
+        """Charge the request and notify the observer; return the client's throttle, in ms."""
         if context.is_observed:
             return 0  # the reply could not be encoded, and this is the error's
         context.is_observed = True

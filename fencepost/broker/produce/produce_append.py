@@ -364,7 +364,7 @@ class ProduceAppend:
         return await self._append_verified(())
 
     def _may_write(self, write: PartitionAppend) -> bool:
-        """Whether the client may write now, after a wait: its right may have been taken away meanwhile."""
+        """Whether the client may write now, after a wait: its right may have been revoked meanwhile."""
         gate = self._services.gate
         if gate is None:
             return True

@@ -54,7 +54,7 @@ def find_targets(services: Services, request: ProduceRequest, version: int) -> l
 
 
 def find_log_again(topics: Topics, target: ProduceTarget) -> PartitionLog | ErrorCode:
-    """Find a log that was not there, or has failed, was deleted or moved away: it may be there now."""
+    """Find again a log that was missing, failed, deleted or moved away: it may be served now."""
     if target.error is not NO_ERROR:
         return target.error
     log = topics.log(target.topic_partition)

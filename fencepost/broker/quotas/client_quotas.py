@@ -142,7 +142,7 @@ class ClientQuotas:
     # Charging
 
     def charge(self, key: QuotaKey, client: Client, amount: float) -> int:
-        """Charge a client for use; return for how many milliseconds to throttle it."""
+        """Charge a client for use; return its throttle, in ms."""
         limit = self._limit(key, client)
         if limit is None:
             return 0
@@ -167,7 +167,7 @@ class ClientQuotas:
             yield QuotaUsage(key, user, client_id, rate.per_s(now_ms), throttle_ms)
 
     def charge_mutations(self, client: Client, count: int, *, is_strict: bool) -> int:
-        """Charge a client for creating or deleting partitions; return for how many milliseconds to throttle it.
+        """Charge a client for creating or deleting partitions; return its throttle, in ms.
 
         is_strict: refuse requests before the throttle is over, and do not count them.
         """
@@ -280,7 +280,7 @@ class RequestMeter:
 
     @property
     def fetch_limit_bytes(self) -> float | None:
-        """The most that one response may hold within the quota, however long the client waits."""
+        """The most bytes of one response within the quota, after any wait of the client."""
         return self._quotas.max_burst(QuotaKey.CONSUMER_BYTE_RATE, self._client)
 
     def charge_fetch(self, records_bytes: int) -> bool:

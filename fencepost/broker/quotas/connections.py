@@ -148,7 +148,7 @@ class ConnectionQuotas:
         return self._settings.max_connections_per_ip if most is None else most
 
     def _wait_for_rate_ms(self, name: str, rate_per_s: int | None, now_ms: int) -> int:
-        """Return how long a connection has to wait for its turn."""
+        """Return the wait of a connection for its turn, in ms."""
         if rate_per_s is None:
             self._buckets.pop(name, None)
             return 0
@@ -161,7 +161,7 @@ class ConnectionQuotas:
         return bucket.owed_ms(rate_per_s, now_ms)
 
     def _over_rate_of_host_ms(self, host: str, now_ms: int) -> int:
-        """Return for how long an address over its rate is delayed, at most a window; 0 below the rate."""
+        """Return the delay of an address over its rate, in ms, at most a window; 0 below the rate."""
         limit_per_s = self._client_quotas.connection_rate_limit(host)
         if limit_per_s is None:
             return 0

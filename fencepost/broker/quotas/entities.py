@@ -73,7 +73,7 @@ def check_entity(entity: Entity) -> str | None:
 
 
 def check_quota(entity: Entity, key: str, value: float) -> str | None:
-    """Return why an entity cannot be given this quota (INVALID_REQUEST), in words, or None."""
+    """Return the reason why an entity cannot have this quota (INVALID_REQUEST), in words, or None."""
     is_address = entity[0][0] == IP
     if key not in _KEYS or (key in _OF_ADDRESSES) is not is_address:
         return f"Invalid configuration key {key}"

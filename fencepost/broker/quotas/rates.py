@@ -1,4 +1,4 @@
-"""Rates of use, and how long a throttle brings one back to its limit. Pure.
+"""Rates of use, and the throttle that brings one back to its limit. Pure.
 
 Source: Kafka's Rate, SampledStat, TokenBucket and QuotaUtils; KIP-599.
 """
@@ -50,7 +50,7 @@ class SampledRate:
         return elapsed_ms + max(0, missing_count) * self._window_ms
 
     def throttle_ms(self, limit_per_s: float, now_ms: int) -> int:
-        """Return how long to throttle so that the rate falls to a limit; 0 while it is not above."""
+        """Return the throttle after which the rate is down to a limit; 0 if it is not above."""
         rate_per_s = self.per_s(now_ms)
         if rate_per_s <= limit_per_s:
             return 0
@@ -79,7 +79,7 @@ class TokenBucket:
         self.used_ms = now_ms
 
     def owed_ms(self, rate_per_s: float, now_ms: int) -> int:
-        """Return how long it takes until there are tokens again; 0 while there are."""
+        """Return the time until tokens are available again; 0 if some are."""
         elapsed_s = max(0, now_ms - self.used_ms) / 1000
         self.used_ms = now_ms
         self._tokens = min(self._burst_s * rate_per_s, self._tokens + elapsed_s * rate_per_s)

@@ -137,7 +137,7 @@ class Authorizer:
         self.change(rules, ())
 
     def change(self, added: Iterable[AclRule], removed: Iterable[AclRule]) -> None:
-        """Add rules that are not there yet, and remove others that are; in force with the next question."""
+        """Add missing rules, and remove others; in force from the next question on."""
         for rule in removed:
             self._of_type[rule.resource].remove(rule)
         for rule in added:

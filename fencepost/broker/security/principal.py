@@ -21,7 +21,7 @@ def user_principal(name: str) -> str:
 
 
 def principal_problem(principal: str) -> str | None:
-    """Return why a text is no principal; None if it is `Type:name`."""
+    """Return the reason why a text is no principal; None if it is `Type:name`."""
     if ":" in principal:
         return None
     return (

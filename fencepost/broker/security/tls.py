@@ -42,7 +42,7 @@ class ListenerTls:
 
     @property
     def days_left(self) -> float:
-        """Until the certificate expires; negative afterwards."""
+        """Days until the certificate expires; negative afterwards."""
         return (self.in_force.certificate.not_after_s - time.time()) / DAY_S
 
 

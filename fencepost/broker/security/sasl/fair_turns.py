@@ -15,7 +15,7 @@ from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.security.sasl.exchange import TooManyWaitingError
 
 MAXIMUM_WAITING: Final = 128
-"""Of one address. With 25 ms for each turn the last of them waits for three seconds, of the ten that it has."""
+"""Callers of one address. With 25 ms for each turn, the last one waits for three seconds of its ten."""
 
 
 class FairTurns:

@@ -1,7 +1,7 @@
 """The public keys of an authorization server (JWKS), read from a file or by HTTPS, and kept while it is down.
 
-They are read before clients are served, at an interval, and when a token names a key that is not there: at most once in
-a back-off, however many such tokens clients send.
+They are read before clients are served, at an interval, and when a token names an unknown key: at most once in a
+back-off, for any number of such tokens.
 Source: KIP-768; Kafka's RefreshingHttpsJwks.
 """
 

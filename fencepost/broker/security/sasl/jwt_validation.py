@@ -36,7 +36,7 @@ class KeysError(ValueError):
 
 
 class PublicKey(NamedTuple):
-    """A public key. algorithms: that it may verify."""
+    """A public key. algorithms: those that it may verify."""
 
     key_id: str | None
     algorithms: frozenset[str]
@@ -101,7 +101,7 @@ def read_head(token: str) -> TokenHead | InvalidToken:
 
 
 def keys_for(head: TokenHead, keys: Sequence[PublicKey]) -> list[PublicKey]:
-    """The keys that may have signed a token; none if it names one that is not there."""
+    """The keys that may have signed a token; none if it names an unknown one."""
     fitting = [key for key in keys if head.algorithm in key.algorithms]
     if head.key_id is None:
         return fitting[:MAXIMUM_TRIED_KEYS]

@@ -15,7 +15,7 @@ DEFAULT_MODEL: Final = MadeUpKeys(4096, b"0" * 26, b"", b"")
 """Used if there is no user: the parameters of Kafka's tools."""
 
 Credentials = Mapping[str, Mapping[Any, Keys]]
-"""By user and key of the mechanism."""
+"""Keys by user and mechanism."""
 
 
 class ScramUsers:
