@@ -67,7 +67,7 @@ def parse_object(text: bytes | str, *, most_bytes: int = LARGEST_BYTES) -> Field
 
 
 def object_of(value: object, place: str = "") -> Fields:
-    """The fields of a value that `parse` has read. place: of the value, for messages. Raises JsonError."""
+    """The fields of a value that `parse` has read. place: the value's, for messages. Raises JsonError."""
     if not isinstance(value, dict):
         raise JsonError(f"{place or 'it'} is not a JSON object")
     return Fields(value, f"{place}." if place else "")

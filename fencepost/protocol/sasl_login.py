@@ -15,7 +15,7 @@ MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 """Those that `login` has, in the order in which a client prefers them."""
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MAXIMUM_ITERATIONS: Final = 1_000_000
-"""More would keep this machine busy for seconds: a broker that asks for them is none to log in to."""
+"""More would keep this machine busy for seconds: the log-in at a broker that demands them fails."""
 
 Login = Generator[bytes, bytes, None]
 """Yields each message to the broker, and gets its answer."""

@@ -92,7 +92,7 @@ class DescribeLogDirsTopic:
 
 @struct
 class DescribeLogDirsResult:
-    """One directory. total_bytes, usable_bytes: of the volume that it is on; -1 when unknown.
+    """One directory. total_bytes, usable_bytes: those of its volume; -1 when unknown.
 
     Errors: KAFKA_STORAGE_ERROR.
     """

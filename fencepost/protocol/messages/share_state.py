@@ -67,7 +67,7 @@ class InitializeShareGroupStateResponse:
 
 @struct
 class ReadShareStatePartition:
-    """A partition. leader_epoch: of the leader that reads; older ones are fenced from then on."""
+    """A partition. leader_epoch: the reading leader's; older ones are fenced from then on."""
 
     partition: int32 = 0
     leader_epoch: int32 = 0
