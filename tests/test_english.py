@@ -94,12 +94,6 @@ def complaints(counts: dict[str, Count], text: str) -> list[str]:
     return found + [f"{room} is gone: run python -m tests.test_english" for room in budget.keys() - counts.keys()]
 
 
-def rate(counts: dict[str, Count], *, is_broker: bool) -> float:
-    """Clauses with what in 1,000 words of broker and protocol, or of all others."""
-    chosen = [count for room, count in counts.items() if is_broker == room.startswith(("broker", "protocol"))]
-    return 1000 * sum(count.whats for count in chosen) / sum(count.words for count in chosen)
-
-
 def test_no_room_exceeds_its_budget() -> None:
     assert complaints(count_by_room(), BUDGET.read_text(encoding="utf-8")) == []
 
