@@ -68,9 +68,6 @@ TABLES = {
 CALLED_BY_LIBRARIES = {
     "fencepost/cli/commands.py: LazyGroup.format_commands": "click calls it for --help",
     "fencepost/cli/commands.py: LazyGroup.resolve_command": "click calls it to find a command",
-    "fencepost/cli/sending.py: _Request.expect_response": "kafka-python calls it of a request",
-    "fencepost/cli/sending.py: _Header.get_response_class": "kafka-python calls it of a request's header",
-    "fencepost/cli/sending.py: _ResponseReader.parse_header": "kafka-python calls it of a response's type",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.SSLSyscallError": "asyncio names it in its except clauses",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.SSLZeroReturnError": "asyncio names it in its except clauses",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.CertificateError": "asyncio names it in its except clauses",

@@ -15,9 +15,9 @@ from fencepost.broker.security.acls import (
     AclPermission,
     AclResource,
 )
-from fencepost.cli.connection import admin_client, bootstrap_option, json_option, refusal
+from fencepost.cli.connection import bootstrap_option, json_option, refusal
 from fencepost.cli.output import print_rows
-from fencepost.cli.sending import send
+from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -226,8 +226,8 @@ def add(bootstrap: str, as_json: bool, pattern: str, **options: Any) -> None:
         )
         for resource, entry in _rules(options)
     ]
-    with admin_client(bootstrap) as admin:
-        results = send(admin, CreateAclsRequest(wanted)).results
+    with brokers(bootstrap) as cluster:
+        results = cluster.send(CreateAclsRequest(wanted)).results
     _check(results)
     _print([_row(one, one.resource_type, one.resource_name, one.resource_pattern_type) for one in wanted], as_json)
 
@@ -242,9 +242,9 @@ def list_acls(bootstrap: str, as_json: bool, pattern: str, principals: Sequence[
     """Show ACLs: all, or of some resources and principals."""
     filters = _filters(_resources(options), AclPattern[pattern.upper()], [_open(one) for one in principals or (None,)])
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    with admin_client(bootstrap) as admin:
+    with brokers(bootstrap) as cluster:
         for wanted in filters:
-            reply = send(admin, _describing(wanted))
+            reply = cluster.send(_describing(wanted))
             _check([reply])
             for found in reply.resources:
                 for rule in found.acls:
@@ -276,8 +276,8 @@ def remove(bootstrap: str, as_json: bool, pattern: str, is_sure: bool, **options
     if not is_sure:
         names = ", ".join(f"{resource.kind.name.lower()} {resource.name}" for resource in resources)
         click.confirm(f"Remove these ACLs of {names}?", abort=True, err=True)
-    with admin_client(bootstrap) as admin:
-        results = send(admin, DeleteAclsRequest(filters)).filter_results
+    with brokers(bootstrap) as cluster:
+        results = cluster.send(DeleteAclsRequest(filters)).filter_results
     _check(results)
     removed = [rule for result in results for rule in result.matching_acls]
     rows = [_row(one, one.resource_type, one.resource_name, one.pattern_type) for one in removed]

@@ -19,6 +19,8 @@ from fencepost.cli.client_properties import Properties, Property, WrongPropertie
 if TYPE_CHECKING:
     import ssl
 
+    from fencepost.client.session import ClientOptions
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 _CONTEXT_KEY: Final = "fencepost.client-security"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -110,6 +112,17 @@ class ClientSecurity:
                 name = escaped_name(name)  # kafka-python leaves that out
             return {**options, "sasl_plain_username": name, "sasl_plain_password": self.password}
         return {**options, "sasl_oauth_token_provider": _token_provider(self.token)}
+
+    def own_options(self, client_id: str) -> ClientOptions:
+        """Options of a client of our own."""
+        from fencepost.client.log_in import Credentials
+        from fencepost.client.session import ClientOptions
+
+        if self.mechanism is None:
+            return ClientOptions(self.tls, client_id=client_id)
+        return ClientOptions(
+            self.tls, Credentials(self.mechanism, self.username, self.token or self.password), client_id
+        )
 
 
 NO_SECURITY: Final = ClientSecurity()

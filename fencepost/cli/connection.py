@@ -151,8 +151,12 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
             "kafka-python is not installed here, and this command needs it; run it where "
             "all of Fencepost is installed, with --bootstrap"
         ) from None
+    from fencepost.client.errors import ClusterError
+
     try:
         yield
+    except ClusterError as error:
+        raise click.ClickException(printable(str(error))) from None
     except (KafkaConnectionError, KafkaTimeoutError) as error:
         raise click.ClickException(
             f"{bootstrap} stopped answering, or sends clients to an address that they cannot reach "

@@ -9,12 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import click
-
-from fencepost.broker.kernel.printable import printable
 from fencepost.cli.client_security import current_security
 from fencepost.cli.connection import kafka_errors
-from fencepost.cli.probe import parse_address
 
 if TYPE_CHECKING:
     from fencepost.client.cluster import Cluster
@@ -27,26 +23,14 @@ CLIENT_ID: Final = "fencepost-console"
 def ask_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[T]]) -> T:
     """Run `ask` with a client of the cluster and return its result. Raises ClickException."""
     from fencepost.client.cluster import Cluster
-    from fencepost.client.errors import ClusterError
-    from fencepost.client.log_in import Credentials
-    from fencepost.client.session import ClientOptions
-
-    security = current_security()
-    credentials = None
-    if security.mechanism is not None:
-        secret = security.password if security.token is None else security.token()
-        credentials = Credentials(security.mechanism, security.username, secret)
+    from fencepost.client.options import addresses_of
 
     async def run() -> T:
-        addresses = [parse_address(address) for address in bootstrap.split(",")]
-        cluster = Cluster(addresses, ClientOptions(security.tls, credentials, CLIENT_ID))
+        cluster = Cluster(addresses_of(bootstrap), current_security().own_options(CLIENT_ID))
         try:
             return await ask(cluster)
         finally:
             cluster.close()
 
     with kafka_errors(bootstrap):
-        try:
-            return asyncio.run(run())
-        except ClusterError as error:
-            raise click.ClickException(printable(str(error))) from None
+        return asyncio.run(run())

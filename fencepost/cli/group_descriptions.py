@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from fencepost.cli.connection import no_such, refusal
 from fencepost.cli.sending import send_to_coordinator
+
+if TYPE_CHECKING:
+    from fencepost.client.blocking import BlockingCluster
 
 GROUP_ID_NOT_FOUND = 69
 
@@ -75,18 +78,23 @@ class Group:
         return f"{self.name}: {', '.join(parts)}"
 
 
-def describe_group(admin: Any, name: str) -> Group:
-    """Describe a group of any kind. Raises ClickException if it does not exist, or the broker refused."""
+def describe_group(admin: Any, cluster: BlockingCluster, name: str) -> Group:
+    """Describe a group of any kind. Raises ClickException if it does not exist, or the broker refused.
+
+    admin: a KafkaAdminClient, for the list and for classic groups; cluster: for the other kinds.
+    """
     # Only the list has a group's kind; brokers before Kafka 4.0 have classic ones alone.
     kinds = {listed["group_id"]: listed.get("group_type") for listed in admin.list_groups()}
     if name not in kinds:
         _described_classic(admin, name)  # the list lacks groups that a coordinator cannot load
         no_such("group", name, "groups")
     kind = str(kinds[name] or "classic").lower()
+    if kind == "classic":
+        return _describe_classic(admin, name)
     describe = _DESCRIBERS.get(kind)
     if describe is None:
         raise click.ClickException(f"group {name!r} is a {kind} group, which this command does not know")
-    return describe(admin, name)
+    return describe(cluster, name)
 
 
 def _described_classic(admin: Any, name: str) -> dict[str, Any]:
@@ -130,10 +138,10 @@ def _decoded(member: Mapping[str, Any], name: str, key: str) -> Sequence[Any]:
     return content.get(key) or [] if isinstance(content, dict) else []
 
 
-def _describe_consumer(admin: Any, name: str) -> Group:
+def _describe_consumer(cluster: BlockingCluster, name: str) -> Group:
     from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 
-    described = _only(send_to_coordinator(admin, name, ConsumerGroupDescribeRequest(group_ids=[name])), name)
+    described = _only(send_to_coordinator(cluster, name, ConsumerGroupDescribeRequest(group_ids=[name])), name)
     return _group(
         described,
         "consumer",
@@ -148,18 +156,18 @@ def _describe_consumer(admin: Any, name: str) -> Group:
     )
 
 
-def _describe_share(admin: Any, name: str) -> Group:
+def _describe_share(cluster: BlockingCluster, name: str) -> Group:
     from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest
     from fencepost.protocol.messages.share_offsets import (
         DescribeShareGroupOffsetsRequest,
         DescribeShareGroupOffsetsRequestGroup,
     )
 
-    described = _only(send_to_coordinator(admin, name, ShareGroupDescribeRequest(group_ids=[name])), name)
+    described = _only(send_to_coordinator(cluster, name, ShareGroupDescribeRequest(group_ids=[name])), name)
     wanted = DescribeShareGroupOffsetsRequest(
         groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)]
     )
-    offsets = _only(send_to_coordinator(admin, name, wanted), name)
+    offsets = _only(send_to_coordinator(cluster, name, wanted), name)
     return _group(
         described,
         "share",
@@ -177,10 +185,10 @@ def _describe_share(admin: Any, name: str) -> Group:
     )
 
 
-def _describe_streams(admin: Any, name: str) -> Group:
+def _describe_streams(cluster: BlockingCluster, name: str) -> Group:
     from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest
 
-    described = _only(send_to_coordinator(admin, name, StreamsGroupDescribeRequest(group_ids=[name])), name)
+    described = _only(send_to_coordinator(cluster, name, StreamsGroupDescribeRequest(group_ids=[name])), name)
     sources = {
         subtopology.subtopology_id: [
             *subtopology.source_topics,
@@ -209,8 +217,7 @@ def _describe_streams(admin: Any, name: str) -> Group:
     )
 
 
-_DESCRIBERS: Mapping[str, Callable[[Any, str], Group]] = {
-    "classic": _describe_classic,
+_DESCRIBERS: Mapping[str, Callable[[BlockingCluster, str], Group]] = {
     "consumer": _describe_consumer,
     "share": _describe_share,
     "streams": _describe_streams,

@@ -27,6 +27,7 @@ from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.cli.incomplete import print_or_fail, unserved
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.positions import checked_partitions
+from fencepost.cli.sending import brokers
 from fencepost.cli.times import TimeType
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ def describe(bootstrap: str, as_json: bool, group: str, members: bool, watch: bo
     markers and aborted records included. Read_committed lag is the number of records that a read_committed consumer
     gets now. Offsets stand for those behind the first MB, and for those of a partition that may not be read.
     """
-    with admin_client(bootstrap) as admin:
+    with admin_client(bootstrap) as admin, brokers(bootstrap) as cluster:
         while True:
-            described = describe_group(admin, group)
+            described = describe_group(admin, cluster, group)
             rows = _member_rows(described) if members else _partition_rows(admin, bootstrap, described)
             if watch and not as_json:
                 click.clear()  # where the output is a terminal

@@ -7,9 +7,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from fencepost.cli.connection import admin_client, bootstrap_option, json_option, refusal
+from fencepost.cli.connection import bootstrap_option, json_option, refusal
 from fencepost.cli.output import Done, print_done, print_rows
-from fencepost.cli.sending import send
+from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.client_quotas import (
     AlterClientQuotasRequest,
     AlterEntryData,
@@ -122,8 +122,8 @@ def list_quotas(bootstrap: str, as_json: bool, **options: Any) -> None:
         ComponentData(part.entity_type, _DEFAULT if part.entity_name is None else _EXACT, part.entity_name)
         for part in _entity(options)
     ]
-    with admin_client(bootstrap) as admin:
-        reply = send(admin, DescribeClientQuotasRequest(components, False))
+    with brokers(bootstrap) as cluster:
+        reply = cluster.send(DescribeClientQuotasRequest(components, False))
     _check(reply)
     rows = []
     for entry in reply.entries or ():
@@ -150,8 +150,8 @@ def remove(bootstrap: str, as_json: bool, keys: tuple[str, ...], **options: Any)
 
 
 def _alter(bootstrap: str, entity: list[EntityData], ops: list[OpData]) -> None:
-    with admin_client(bootstrap) as admin:
-        reply = send(admin, AlterClientQuotasRequest([AlterEntryData(entity, ops)], validate_only=False))
+    with brokers(bootstrap) as cluster:
+        reply = cluster.send(AlterClientQuotasRequest([AlterEntryData(entity, ops)], validate_only=False))
     for entry in reply.entries:
         _check(entry)
 

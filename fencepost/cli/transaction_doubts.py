@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from fencepost.broker.kernel.printable import printable
-from fencepost.cli.connection import client_options, refusal
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import format_time
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("resolver", "checks", "last_answer", "next_question", "parked")
 WAIT_S: Final = 10.0
 PAUSE_S: Final = 0.2
-SEND_TIMEOUT_S: Final = 20.0
 
 
 def read_journal(bootstrap: str) -> tuple[Journal, list[str]]:
@@ -114,15 +111,11 @@ def record_decision(bootstrap: str, admin: Any, token: Token, started_ms: int, *
 
 def write(bootstrap: str, entries: Sequence[Entry]) -> None:
     """Write records and wait until they are durable. Raises ClickException."""
-    from kafka import KafkaProducer
-    from kafka.errors import KafkaError
+    from fencepost.check_back.kafka_topics import KafkaJournal
+    from fencepost.check_back.ports import Unavailable
 
-    with closing(KafkaProducer(acks="all", **client_options(bootstrap))) as producer:
-        for entry in entries:
-            try:
-                sent = producer.send(entry.topic, key=entry.key.encode(), value=entry.encoded_value(), partition=0)
-                sent.get(timeout=SEND_TIMEOUT_S)
-            except KafkaError as error:
-                raise click.ClickException(
-                    f"{entry.topic} could not be written, so nothing was done: {refusal(error, None)}"
-                ) from None
+    try:
+        ask_cluster(bootstrap, lambda cluster: KafkaJournal(cluster).write(entries))
+    except Unavailable as error:
+        topics = " or ".join(dict.fromkeys(entry.topic for entry in entries))
+        raise click.ClickException(f"{topics} could not be written, so nothing was done: {error.reason}") from None

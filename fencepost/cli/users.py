@@ -21,9 +21,9 @@ from fencepost.broker.hosting.scram_credentials import (
     ScramMechanism,
     credential_of,
 )
-from fencepost.cli.connection import admin_client, bootstrap_option, json_option, refusal
+from fencepost.cli.connection import bootstrap_option, json_option, refusal
 from fencepost.cli.output import Done, print_done, print_rows
-from fencepost.cli.sending import send
+from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.scram_credentials import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
@@ -132,10 +132,10 @@ def set_user(
             },
         )
     else:
-        with admin_client(bootstrap) as admin:
+        with brokers(bootstrap) as cluster:
             for mechanism, (salt, salted_password) in salted.items():
                 upsertion = ScramCredentialUpsertion(name, mechanism, iterations, salt, salted_password)
-                _check(send(admin, AlterUserScramCredentialsRequest([], [upsertion])).results)
+                _check(cluster.send(AlterUserScramCredentialsRequest([], [upsertion])).results)
     print_done(_set(name, [_shown(mechanism) for mechanism in chosen]), as_json=as_json)
 
 
@@ -159,8 +159,8 @@ def list_users(data_directory: str | None, users_file: str | None, bootstrap: st
             for mechanism, credential in sorted(credentials.items())
         ]
     else:
-        with admin_client(bootstrap) as admin:
-            reply = send(admin, DescribeUserScramCredentialsRequest(None))
+        with brokers(bootstrap) as cluster:
+            reply = cluster.send(DescribeUserScramCredentialsRequest(None))
         _check([reply, *reply.results])
         rows = [
             _row(one.user, _shown(ScramMechanism(info.mechanism)), info.iterations)
@@ -195,8 +195,8 @@ def remove(
         _require(name, removed)
         _change_offline(data_directory, {(name, mechanism): None for mechanism in removed})
     else:
-        with admin_client(bootstrap) as admin:
-            (found,) = send(admin, DescribeUserScramCredentialsRequest([_user_name(name)])).results
+        with brokers(bootstrap) as cluster:
+            (found,) = cluster.send(DescribeUserScramCredentialsRequest([_user_name(name)])).results
             kept_here = {info.mechanism for info in found.credential_infos}
             removed = [mechanism for mechanism in chosen if mechanism in kept_here]
             if not removed and not found.error_code:
@@ -205,7 +205,7 @@ def remove(
                 _check([found])
             for mechanism in removed:
                 deletion = ScramCredentialDeletion(name, mechanism)
-                _check(send(admin, AlterUserScramCredentialsRequest([deletion], [])).results)
+                _check(cluster.send(AlterUserScramCredentialsRequest([deletion], [])).results)
     print_done(Done(f"{name}: removed", {"user": name, "removed": True}), as_json=as_json)
 
 
