@@ -113,7 +113,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer 
     plan = services.fetch_sessions.begin(
         request, uses_topic_ids=version >= FIRST_VERSION_WITH_TOPIC_IDS, now_ms=services.clock.now_ms()
     )
-    if isinstance(plan, ErrorCode):
+    if not isinstance(plan, FetchPlan):
         return FetchResponse(error_code=plan, session_id=NO_SESSION_ID, responses=[])
     fetch = _Fetch(context, request, plan, isolation)
     fetch.read_all()
@@ -251,7 +251,7 @@ class _Fetch:
         """Read within the rest of the response's budget; only the first batch of a response may exceed it."""
         wanted = partition.wanted
         log = self._locate(wanted) if self._services.gate is None else self._locate_allowed(wanted)
-        if isinstance(log, ErrorCode):
+        if not isinstance(log, PartitionLog):
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, log)
             return

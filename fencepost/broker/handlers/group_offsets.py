@@ -36,7 +36,7 @@ from fencepost.broker.rights.needed_rights import (
     topic_by_id,
     whole,
 )
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -303,7 +303,7 @@ async def handle_offset_commit(
         )
         for requested, topic_partition, topic_id, _ in prepared.existing
     ]
-    outcome: ErrorCode | Sequence[ErrorCode] = ErrorCode.NONE
+    outcome: ErrorCode | Sequence[ErrorCode] = NO_ERROR
     if offsets:
 
         def change(offsets: Sequence[OffsetToCommit]) -> Awaitable[ErrorCode | list[ErrorCode]]:

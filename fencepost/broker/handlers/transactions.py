@@ -38,7 +38,7 @@ from fencepost.broker.security.acls import AclOperation
 from fencepost.broker.transaction.metadata import Producer
 from fencepost.broker.transaction.service import TransactionService
 from fencepost.broker.transaction.state_machine import TransactionVersion
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -220,7 +220,7 @@ async def handle_add_partitions_to_txn(
         request.v3_and_below_transactional_id, prepared.producer, prepared.partitions, version=TransactionVersion.V1
     )
     answer = partial(add_partitions_to_txn_failed, request, error, context.api_version)
-    if error is ErrorCode.NONE and prepared.partition_count < FEWEST_WRITTEN_IN_SLICES:
+    if error is NO_ERROR and prepared.partition_count < FEWEST_WRITTEN_IN_SLICES:
         return UsualAnswer((), answer)
     return written_in_slices(answer(), prepared.partition_count)
 
@@ -385,7 +385,7 @@ async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> End
             TransactionVersion.V2 if context.api_version >= END_TXN_TRANSACTION_VERSION_2 else TransactionVersion.V1
         ),
     )
-    if reply.error is not ErrorCode.NONE:
+    if reply.error is not NO_ERROR:
         return end_txn_failed(request, reply.error, context.api_version)
     values = reply.producer_id, reply.producer_epoch
     return UsualAnswer(values, lambda: EndTxnResponse(producer_id=values[0], producer_epoch=values[1]))

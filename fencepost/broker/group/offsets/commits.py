@@ -14,7 +14,7 @@ from fencepost.broker.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.tasks import TaskId
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
 
 class OffsetToCommit(NamedTuple):
@@ -130,7 +130,7 @@ def _check_epoch_of_commit(
     if not is_transactional and not committer.knows_member_epochs and not _is_classic(member):
         return ErrorCode.UNSUPPORTED_VERSION
     if epoch == member.member_epoch:
-        return ErrorCode.NONE
+        return NO_ERROR
     if epoch < member.member_epoch:
         owned_since = [_owned_since(group, member, offset.topic_partition, offset.topic_id) for offset in offsets]
         if all(since is not None and since <= epoch for since in owned_since):

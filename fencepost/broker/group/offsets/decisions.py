@@ -27,7 +27,7 @@ from fencepost.broker.group.offsets.committed import OffsetStore
 from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_record, offset_tombstone
 from fencepost.broker.group.share_groups.group import ShareGroup
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class OffsetDecisions:
                 return Decision(ErrorCode.ILLEGAL_GENERATION)
         else:
             error = check_commit(group, committer, offsets)
-            if error is not ErrorCode.NONE:
+            if error is not NO_ERROR:
                 return Decision(error)
             if isinstance(group, ClassicGroup) and committer.member_id:
                 settle = self._classic.offsets_committed(group, committer.member_id, now_ms)
@@ -150,7 +150,7 @@ class OffsetDecisions:
             if topic is not None and topic_id not in (topic.topic_id, ZERO_UUID):
                 errors.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
                 continue
-            errors.append(ErrorCode.NONE)
+            errors.append(NO_ERROR)
             value = OffsetAndMetadata(offset, leader_epoch, metadata, now_ms, expire_timestamp_ms, topic_id)
             records.append(offset_record(group_id, topic_partition, value))
         return errors, records
