@@ -15,8 +15,8 @@ If they do, the layouts of the API are tried one after the other, up to the firs
 between requests that differ only behind these. An API of which nothing repeats in its first `MAXIMUM_COUNT` requests is
 left alone for the rest of the connection.
 
-Measured, in instructions of Python 3.11 for one request from its frame to its reply, found and decoded: produce 1,720
-and 2,417, fetch 1,475 and 2,293, offset commit 1,785 and 2,593, 16 produces that arrive together 2,928 and 38,727 (a
+Measured, in instructions of Python 3.11 for one request from its frame to its reply, found and decoded: produce 1,681
+and 2,411, fetch 1,436 and 2,287, offset commit 1,765 and 2,606, 16 produces that arrive together 2,911 and 38,664 (a
 run needs the cache). A miss costs 33 (metadata, which is never cached). `tests/costs` holds the first of each pair.
 Not measured: connections with more than a few layouts, which no client that is tested has.
 """
