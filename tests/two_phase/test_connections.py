@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Self
@@ -24,6 +26,12 @@ from tests.support.odd_server import CLOSE, Asked, OddServer
 
 SASL = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "alice", "sasl_plain_password": "x"}
 PLAIN = {**SASL, "sasl_mechanism": "PLAIN"}
+
+
+def test_an_import_of_the_package_imports_no_client_and_no_sockets() -> None:
+    heavy = ("fencepost.client", "fencepost.protocol", "kafka", "ssl", "socket", "asyncio")
+    code = f"import sys, fencepost.two_phase; print([name for name in sys.modules if name.startswith({heavy!r})])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
 def soon() -> float:
