@@ -31,6 +31,8 @@ MINIMUM_READ_BYTES: Final = 16 * 1024
 KEPT_BYTES: Final = 16 * 1024
 STRANGERS_KEPT_BYTES: Final = 64 * 1024
 """The most that is kept without a buffer: a copy of it takes a microsecond for each 16 KiB. Tokens are no longer."""
+LARGEST_SHARE: Final = 4
+"""A stranger's buffer has at most this many times the bytes that have arrived: of a longer frame before, for one."""
 SHRINK_AFTER_SMALL_FILLINGS: Final = 8
 """A large buffer is released after this many fillings in a row that would have fitted into a small one."""
 
@@ -292,13 +294,19 @@ class Inbox:
             self._count_stranger()
 
     def _keep_little(self) -> None:
-        """Give a stranger's buffer back for the few bytes in it."""
+        """Give a stranger's buffer back for the few bytes in it, or exchange it for one that they fill to a quarter."""
         buffer, start, end = self.buffer, self._start, self._end
         assert buffer is not None
-        if not buffer.pinned_count and end - start <= STRANGERS_KEPT_BYTES:
+        arrived_bytes = end - start
+        if not buffer.pinned_count and arrived_bytes <= STRANGERS_KEPT_BYTES:
             self._kept = memoryview(bytearray(buffer.view[start:end]))
-            self._start, self._end = 0, end - start
+            self._start, self._end = 0, arrived_bytes
             self.buffer = None
+            self._pool.give_back(buffer)
+        elif not buffer.pinned_count and buffer.capacity_bytes > LARGEST_SHARE * arrived_bytes:
+            self.buffer = self._pool.take(arrived_bytes, is_apart=True)
+            self.buffer.view[:arrived_bytes] = buffer.view[start:end]
+            self._start, self._end = 0, arrived_bytes
             self._pool.give_back(buffer)
         self._count_stranger()
 

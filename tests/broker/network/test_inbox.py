@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fencepost.broker.network.inbox import (
@@ -478,6 +478,9 @@ def test_a_part_of_a_frame_holds_no_more_than_has_arrived(byte_count: int, is_st
     pieces=st.lists(st.integers(2_000, 200_000), min_size=1, max_size=8),
     is_resumed=st.booleans(),
 )
+@example(
+    lengths=[262_141, 65_536], pieces=[109_228], is_resumed=False
+)  # a little of a second one in the first's buffer
 def test_strangers_hold_little_more_than_has_arrived_and_nothing_at_the_end(
     lengths: list[int], pieces: list[int], is_resumed: bool
 ) -> None:
