@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 from fencepost.cli.commands import fencepost
+from tests.support.abandoned_producers import abandoned_producers_end  # noqa: F401
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients_of_processes import SETTINGS, create, leaders
 from tests.support.conditions import until

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from fencepost.soak.free_port import free_port
 from fencepost.testing.process import ProcessBroker
 from scripts.apache_kafka import ApacheKafka
+from tests.support.abandoned_producers import abandoned_producers_end  # noqa: F401
 from tests.support.covering import mark_all_but_few_as_long
 from tests.support.missing_tools import require_apache_kafka
 from tests.support.postgres import PostgresServer, postgres_server
@@ -105,18 +104,6 @@ def killable_orders(request: pytest.FixtureRequest) -> Iterator[Callable[[str], 
 def own_orders(fencepost: Any) -> Orders:
     """Orders on Fencepost, for tests of faults. Clients of earlier tests that still run cannot create this topic."""
     return Orders(fencepost, f"orders-{next(_numbers)}")
-
-
-@pytest.fixture(autouse=True)
-def abandoned_producers_end() -> Iterator[None]:
-    """A producer that a test leaves as a crash would is often in a cycle, with the traceback of an expected error. Its
-    threads go on, fifty times a second with statistics that nobody polls: fifty of them take both processors and
-    gigabytes.
-    """
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # sockets of clients that tests abandon on purpose
-        gc.collect()
 
 
 Sessions = Callable[[Orders], Session]
