@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FEW = 3
-"""So many clients alive cost nothing; more are worth a collection, which takes about 0.1 s."""
+"""Three clients alive cost nothing; more are worth a collection, which takes about 0.1 s."""
 
 
 def clients_alive() -> int:
