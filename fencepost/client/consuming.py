@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, check
 from fencepost.client.view import Partition
+from fencepost.protocol.aborted_transactions import AbortedTransactions
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.primitives import DecodeError
@@ -18,7 +19,6 @@ from fencepost.protocol.record_batch import (
     RecordBatch,
     check_crc,
     iterate_batches,
-    read_end_transaction_marker,
     read_records,
 )
 
@@ -129,17 +129,7 @@ async def read_between(
     return found, position
 
 
-def visible_batches(batches: Sequence[RecordBatch], aborted: Sequence[Any]) -> Iterator[RecordBatch]:
-    """Batches with records for a reader, of one Fetch and its aborted transactions. Source: Kafka's CompletedFetch."""
-    waiting = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
-    in_aborted: set[int] = set()
-    for batch in batches:
-        header = batch.header
-        while waiting and waiting[-1].first_offset <= header.last_offset:
-            in_aborted.add(waiting.pop().producer_id)
-        if header.is_control:
-            marker = read_end_transaction_marker(batch)
-            if marker is not None and not marker.committed:
-                in_aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in in_aborted):
-            yield batch
+def visible_batches(batches: Iterable[RecordBatch], aborted: Iterable[Any]) -> Iterator[RecordBatch]:
+    """Batches with records for a reader, of one Fetch and its aborted transactions."""
+    transactions = AbortedTransactions(aborted)
+    return (batch for batch in batches if not transactions.hide(batch) and not batch.header.is_control)

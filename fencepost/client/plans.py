@@ -6,7 +6,7 @@ over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from typing import Any, Final, NamedTuple
 
 from fencepost.client.errors import RefusedError
@@ -96,7 +96,7 @@ class Routes:
             yield Pause(error, repr(key))
 
     def coordinators(
-        self, kind: CoordinatorKind, keys: Iterable[str]
+        self, kind: CoordinatorKind, keys: Collection[str]
     ) -> Generator[Ask | Pause, Any, Mapping[str, Address]]:
         """Find the coordinators of groups or transactional ids, as a part of a plan. Raises RefusedError."""
         found = {key: self._coordinators[kind, key] for key in keys if (kind, key) in self._coordinators}

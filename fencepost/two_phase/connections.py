@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -64,7 +64,7 @@ class Client(BlockingCluster):
         request = InitProducerIdRequest(transactional_id, GUARD_TIMEOUT_MS, *pair, guard=True)
         return self._error_of(transactional_id, request)
 
-    def described(self, names: Iterable[str]) -> dict[str, Any]:
+    def described(self, names: Collection[str]) -> dict[str, Any]:
         """Describe transactional ids, with a request for each coordinator; without those that it does not know."""
         described: dict[str, Any] = self.run(self._describing(names), 0)
         return described
@@ -83,7 +83,7 @@ class Client(BlockingCluster):
         plan = self.routes.to_coordinator(kind, transactional_id, request, lambda reply: int(reply.error_code))
         return int(self.run(plan, 0).error_code)
 
-    def _describing(self, names: Iterable[str]) -> Plan:
+    def _describing(self, names: Collection[str]) -> Plan:
         coordinators = yield from self.routes.coordinators(CoordinatorKind.TRANSACTION, names)
         found = {}
         for address in dict.fromkeys(coordinators.values()):

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from fencepost.broker.check_back_host.logs import ReadableLog
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.check_back.ports import Unavailable
+from fencepost.protocol.aborted_transactions import AbortedTransactions
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record import Record
-from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_end_transaction_marker, read_records
+from fencepost.protocol.record_batch import RecordBatch, iterate_batches, read_records
 
 
 class CommittedRead:
@@ -52,17 +53,5 @@ class CommittedRead:
 
 def _committed(records: memoryview, aborted: Sequence[AbortedRange]) -> list[RecordBatch]:
     """The batches without markers and without those of aborted transactions."""
-    begins = sorted(aborted, key=lambda one: one.first_offset)
-    in_aborted: set[int] = set()
-    found = []
-    for batch in iterate_batches(records):
-        header = batch.header
-        while begins and begins[0].first_offset <= header.last_offset:
-            in_aborted.add(begins.pop(0).producer_id)
-        if header.is_control:
-            marker = read_end_transaction_marker(batch)
-            if marker is not None:
-                in_aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in in_aborted):
-            found.append(batch)
-    return found
+    transactions = AbortedTransactions(aborted)
+    return [batch for batch in iterate_batches(records) if not transactions.hide(batch) and not batch.header.is_control]

@@ -298,14 +298,15 @@ class Inbox:
         buffer, start, end = self.buffer, self._start, self._end
         assert buffer is not None
         arrived_bytes = end - start
-        if not buffer.pinned_count and arrived_bytes <= STRANGERS_KEPT_BYTES:
-            self._kept = memoryview(bytearray(buffer.view[start:end]))
-            self._start, self._end = 0, arrived_bytes
-            self.buffer = None
-            self._pool.give_back(buffer)
-        elif not buffer.pinned_count and buffer.capacity_bytes > LARGEST_SHARE * arrived_bytes:
-            self.buffer = self._pool.take(arrived_bytes, is_apart=True)
-            self.buffer.view[:arrived_bytes] = buffer.view[start:end]
+        is_little = arrived_bytes <= STRANGERS_KEPT_BYTES
+        if not buffer.pinned_count and (is_little or buffer.capacity_bytes > LARGEST_SHARE * arrived_bytes):
+            arrived = buffer.view[start:end]
+            if is_little:
+                self._kept = memoryview(bytearray(arrived))
+                self.buffer = None
+            else:
+                self.buffer = self._pool.take(arrived_bytes, is_apart=True)
+                self.buffer.view[:arrived_bytes] = arrived
             self._start, self._end = 0, arrived_bytes
             self._pool.give_back(buffer)
         self._count_stranger()

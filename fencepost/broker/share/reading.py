@@ -11,7 +11,8 @@ from typing import NamedTuple
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.share.acquire_request import OffsetRange
 from fencepost.broker.share.partition import Acquired
-from fencepost.protocol.record_batch import iterate_batches, read_end_transaction_marker
+from fencepost.protocol.aborted_transactions import AbortedTransactions
+from fencepost.protocol.record_batch import iterate_batches
 
 
 class ReadBatches(NamedTuple):
@@ -30,8 +31,7 @@ def read_batches(
     batches: list[OffsetRange] = []
     positions: list[int] = []
     aborted: list[OffsetRange] = []
-    waiting = sorted(aborted_transactions or (), key=lambda transaction: transaction.first_offset, reverse=True)
-    open_producer_ids: set[int] = set()
+    transactions = AbortedTransactions(aborted_transactions or ())
     position = 0
     for batch in iterate_batches(records):
         header = batch.header
@@ -39,15 +39,8 @@ def read_batches(
         batches.append(offsets)
         positions.append(position)
         position += header.size_bytes
-        if aborted_transactions and header.is_transactional:
-            while waiting and waiting[-1].first_offset <= header.last_offset:
-                open_producer_ids.add(waiting.pop().producer_id)
-            if header.is_control:
-                marker = read_end_transaction_marker(batch)
-                if marker is not None and not marker.committed:
-                    open_producer_ids.discard(header.producer_id)
-            elif header.producer_id in open_producer_ids:
-                aborted.append(offsets)
+        if transactions.hide(batch):
+            aborted.append(offsets)
         if header.last_offset >= last_offset:
             break
     positions.append(position)

@@ -1,6 +1,6 @@
 """The shared log of a cluster's node: its flushes, committed one after another, as rows of the tails.
 
-Each flush goes on until its outcome is known: committed, or refused by the fence. The store may be unavailable for a
+Each flush continues until its outcome is known: committed, or refused by the fence. The store may be unavailable for a
 while, as in a fail-over; no log goes offline for that. Only a refused flush ends this node's leadership.
 
 A large flush is stored as objects first, and the next one may be stored beside it. It is committed when all flushes
