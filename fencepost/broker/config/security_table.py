@@ -183,6 +183,27 @@ class AuthenticationSettings:
         at_least(0),
         scope=MECHANISM,
     )
+    delegation_token_secret_key: Password | None = declare(
+        PASSWORD,
+        None,
+        "The secret from which those of delegation tokens follow (KIP-48), the same on all nodes. Unset: there are no "
+        "tokens. When it changes, no token that was issued before is accepted.",
+    )
+    delegation_token_max_lifetime_ms: int = declare(
+        LONG,
+        604_800_000,
+        "How long a delegation token can be renewed, from its creation; a shorter time can be asked for.",
+        at_least(1),
+    )
+    delegation_token_expiry_time_ms: int = declare(
+        LONG, 86_400_000, "How long a delegation token is valid before it has to be renewed.", at_least(1)
+    )
+    delegation_token_expiry_check_interval_ms: int = declare(
+        LONG,
+        3_600_000,
+        "How often expired delegation tokens are removed. They are not accepted meanwhile.",
+        at_least(1),
+    )
     sasl_server_max_receive_size: int = declare(
         INT, 524_288, "The largest request of a client that has not authenticated.", at_least(1024), scope=LISTENER
     )

@@ -111,6 +111,7 @@ class Authentication:
 
     __slots__ = (
         "_began_again_s",
+        "_by_token",
         "_common",
         "_connection",
         "_deadline",
@@ -139,6 +140,7 @@ class Authentication:
         self._delay_ms = 0
         self._known_by = ""  # the mechanism of the first authentication
         self._principal: str | None = None
+        self._by_token = False
         self._began_again_s: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -147,6 +149,11 @@ class Authentication:
     @property
     def state(self) -> State:
         return self._state
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the client authenticated, the last time, by a delegation token."""
+        return self._by_token
 
     def begin(self, connection: Connection, *, spent_s: float = 0.0) -> None:
         """Begin with a connection that has just opened. spent_s: time that has passed."""
@@ -328,6 +335,7 @@ class Authentication:
             principal = f"User:{found.name}"
             if self._principal is None or principal == self._principal:
                 self._step(Event.IDENTIFIED)
+                self._by_token = found.by_token
                 lifetime_ms = self._succeed(principal, found.expires_at_ms)
                 return encode(SaslAuthenticateResponse(0, None, found.token, lifetime_ms)), False
             message = (

@@ -11,7 +11,7 @@ logged.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -32,7 +32,7 @@ from fencepost.broker.network.foreign_protocols import LONGEST_START_BYTES, fore
 from fencepost.broker.network.inbox import MIN_PIPELINED, MINIMUM_FRAME_BYTES, Inbox
 from fencepost.broker.network.outbox import ConnectionLimits, InFlight, Outbox
 from fencepost.broker.network.socket_sender import new_sender
-from fencepost.broker.requests.api import CloseConnection
+from fencepost.broker.requests.api import ClientAuthentication, CloseConnection
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.broker.security.principal import ANONYMOUS
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from fencepost.broker.produce.produce_runs import RunResult
     from fencepost.broker.requests.long_polls import LongPolls
     from fencepost.protocol.framing import EqualLengthFrames
-    from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
 SERVING = Place("serving of a connection", Policy.REPORT)
 CLOSE = Place("close of a connection", Policy.REPORT)
@@ -63,13 +62,10 @@ class RequestDispatcher(Protocol):
     def dispatch_run(self, frames: EqualLengthFrames, connection: Connection) -> RunResult | None: ...
 
 
-class ConnectionAuthentication(RequestDispatcher, Protocol):
+class ConnectionAuthentication(RequestDispatcher, ClientAuthentication, Protocol):
     """Takes the dispatcher's place in a connection until its client is known; `Authentication` is one."""
 
     def begin(self, connection: Connection, *, spent_s: float) -> None: ...
-    def handshake_again(
-        self, request: SaslHandshakeRequest, version: int
-    ) -> SaslHandshakeResponse | Coroutine[Any, Any, SaslHandshakeResponse | None]: ...
     def close(self) -> None: ...
 
 

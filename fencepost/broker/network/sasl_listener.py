@@ -28,6 +28,7 @@ from fencepost.broker.security.sasl.scram_users import ScramUsers
 from fencepost.protocol.checked_json import text_of
 
 if TYPE_CHECKING:
+    from fencepost.broker.security.delegation_token_store import DelegationTokens
     from fencepost.broker.security.sasl.claims import Expected
     from fencepost.broker.security.sasl.oauthbearer import ValidateToken
     from fencepost.broker.security.sasl.users_file import UsersFile
@@ -75,12 +76,14 @@ class SaslListeners:
         settings: Settings,
         store: MetadataStore,
         credentials: ScramCredentials,
+        tokens: DelegationTokens | None,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._settings = settings
         self._store = store
         self._credentials = credentials
+        self._tokens = tokens
         self._clock = clock
         self._loop = loop
         self._delays = FailureDelays()
@@ -173,7 +176,13 @@ class SaslListeners:
     async def _scram(self, mechanism: str, listener: Listener) -> NewExchange:
         key = ScramMechanism[mechanism.replace("-", "_")]
         users = ScramUsers(mechanism, key, lambda: self._credentials.all, await self._secret())
-        return lambda _: ScramExchange(mechanism, users.find, secrets.token_urlsafe(24))
+        find_token = None
+        if self._tokens is not None:
+            # Imported here: a broker without delegation tokens needs none of it.
+            from fencepost.broker.network.token_users import TokenUsers
+
+            find_token = TokenUsers(key, self._tokens).find
+        return lambda _: ScramExchange(mechanism, users.find, secrets.token_urlsafe(24), find_token)
 
     async def _secret(self) -> bytes:
         """The secret of the cluster, made by the first broker that needs it."""

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.kernel.supervision import Place, Policy
+from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.requests.api import Services
 from fencepost.broker.requests.request_log import RequestLog, is_switched_on
 from fencepost.broker.storage.disk import StorageError
 
+if TYPE_CHECKING:
+    from fencepost.broker.security.delegation_token_store import DelegationTokens
+
 log = get_logger(__name__)
 
 SWEEP_TIMER = Place("timer of the sweeps", Policy.RETRY)
+TOKEN_SWEEP = Place("removal of expired delegation tokens", Policy.RETRY)
 
 LONGEST_SWEEP_INTERVAL_S = 5.0
 LONGEST_SWEEP_ROUND_S = 60.0
@@ -51,6 +56,22 @@ def sweep_regularly(base: Foundation, logs: LogDirectory) -> None:
     swept = SWEEP_TIMER.callback(sweep)
     timer = loop.call_later(interval_s, swept)
     base.cleanup.callback(lambda: timer.cancel())
+
+
+def remove_expired_tokens(base: Foundation, tokens: DelegationTokens) -> None:
+    """Remove delegation tokens that have expired, on every node: whichever comes first."""
+    interval_s = base.settings.delegation_token_expiry_check_interval_ms / 1000
+
+    async def sweep() -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await tokens.remove_expired()
+            except StorageError as error:
+                log.warning("expired_tokens_not_removed", reason=str(error))
+
+    sweeping = TOKEN_SWEEP.start_retrying(sweep)
+    base.cleanup.push_async_callback(end_tasks, sweeping)
 
 
 def log_requests(base: Foundation, of_listeners: Sequence[Services]) -> None:

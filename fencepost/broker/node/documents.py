@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol
@@ -17,6 +18,9 @@ from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import Services
 
+if TYPE_CHECKING:
+    from fencepost.broker.security.delegation_token_store import DelegationTokens
+
 log = get_logger(__name__)
 
 
@@ -27,6 +31,7 @@ class Documents:
     client_quotas: ClientQuotas
     features: Features
     scram_credentials: ScramCredentials
+    delegation_tokens: DelegationTokens | None
 
 
 async def open_broker_configs(base: Foundation, *, is_alone: bool) -> BrokerConfigs:
@@ -45,7 +50,23 @@ async def open_documents(base: Foundation) -> Documents:
     await features.open()
     scram_credentials = ScramCredentials(base.store)
     await scram_credentials.open()
-    return Documents(client_quotas, features, scram_credentials)
+    return Documents(client_quotas, features, scram_credentials, await _open_tokens(base))
+
+
+async def _open_tokens(base: Foundation) -> DelegationTokens | None:
+    """Raises StorageError."""
+    settings = base.settings
+    secret_key = settings.delegation_token_secret_key
+    if secret_key is None or not secret_key.reveal():  # readable: it is checked before a node starts
+        return None
+    # Imported here: a broker without delegation tokens needs none of it.
+    from fencepost.broker.security.delegation_token_store import DelegationTokens
+    from fencepost.broker.security.delegation_tokens import Lifetimes
+
+    lifetimes = Lifetimes(settings.delegation_token_max_lifetime_ms, settings.delegation_token_expiry_time_ms)
+    tokens = DelegationTokens(base.store, secret_key.reveal(), lifetimes, base.clock)
+    await tokens.open()
+    return tokens
 
 
 async def _drain_problem(is_alone: bool, configs: Mapping[str, str], of_this_broker: bool) -> str | None:

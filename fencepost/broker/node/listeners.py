@@ -25,7 +25,6 @@ from fencepost.broker.quotas.connections import ConnectionQuotas
 from fencepost.broker.requests.api import Services
 
 if TYPE_CHECKING:
-    from fencepost.broker.hosting.scram_credentials import ScramCredentials
     from fencepost.broker.http.service import HttpService
     from fencepost.broker.network.authentication import ListenerAuthentication
     from fencepost.broker.network.node_sockets import NodeSockets
@@ -121,12 +120,12 @@ async def open_network(
     connection_quotas.settings_changed()
     broker_configs.on_changed.append(connection_quotas.settings_changed)
     base.cleanup.callback(connection_quotas.close)
-    authentications = await _authenticate(base, listeners, documents.scram_credentials)
+    authentications = await _authenticate(base, listeners, documents)
     return Network(documents.client_quotas, connection_quotas, sendfile_sockets, memory, authentications, tls)
 
 
 async def _authenticate(
-    base: Foundation, listeners: Sequence[Listener], scram_credentials: ScramCredentials
+    base: Foundation, listeners: Sequence[Listener], documents: Documents
 ) -> Mapping[str, ListenerAuthentication]:
     """Open the SASL listeners' mechanisms; return the authentication of each by its name. Raises StartError."""
     protected = [listener for listener in listeners if listener.protocol.uses_sasl]
@@ -136,7 +135,8 @@ async def _authenticate(
     from fencepost.broker.network.sasl_listener import SaslListeners
 
     loop = asyncio.get_running_loop()
-    opened = SaslListeners(base.settings, base.store, scram_credentials, base.clock, loop)
+    users, tokens = documents.scram_credentials, documents.delegation_tokens
+    opened = SaslListeners(base.settings, base.store, users, tokens, base.clock, loop)
     base.cleanup.push_async_callback(opened.close)
     return {listener.name: await opened.open(listener) for listener in protected}
 

@@ -97,6 +97,8 @@ def follow_documents(base: Foundation, services: Services, peers: Peers | None) 
         services.scram_credentials.open,
         services.group_configs.open,
     ]
+    if services.delegation_tokens is not None:
+        documents.append(services.delegation_tokens.open)
     if services.acls is not None:
         documents.insert(0, services.acls.open)  # first, as rights may have been revoked
     followed = FollowedDocuments(base.store, documents)

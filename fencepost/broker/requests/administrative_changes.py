@@ -72,7 +72,9 @@ def is_refused(request: Any, response: Any) -> bool:
     """Whether a request for changes of shared metadata was refused wholly, asked for none, or only tried them."""
     if getattr(request, "validate_only", False) or getattr(response, "error_code", 0):
         return True
-    results = next((getattr(response, name) for name in _RESULTS if hasattr(response, name)), ())
+    results = next((getattr(response, name) for name in _RESULTS if hasattr(response, name)), None)
+    if results is None:
+        return False  # the one error that it has is none
     if not results:
         return type(response) is not UpdateFeaturesResponse  # its later versions have one error for all
     return all(result.error_code not in _DONE for result in results)

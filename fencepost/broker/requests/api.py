@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fencepost.broker.security.acl_store import Acls
     from fencepost.broker.security.acls import AclOperation, AclResource
     from fencepost.broker.security.authorizer import Rights
+    from fencepost.broker.security.delegation_token_store import DelegationTokens
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
@@ -82,6 +83,7 @@ class Services:
     large_batches: LargeBatches = field(default_factory=LargeBatches)
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None
+    delegation_tokens: DelegationTokens | None = None  # None without `delegation.token.secret.key`
     observer: RequestObserver | None = None
     leader_choices: LeaderChoices | None = None  # None if this node is alone
     confirmations: Confirmations | None = None  # the same
@@ -194,6 +196,11 @@ def records_limit_bytes(services: Services, meter: RequestMeter | None, maximum_
 
 class ClientAuthentication(Protocol):
     """The authentication of a client on a SASL listener, which has succeeded before."""
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the client authenticated by a delegation token."""
+        ...
 
     def handshake_again(
         self, request: SaslHandshakeRequest, version: int

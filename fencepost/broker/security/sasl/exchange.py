@@ -21,11 +21,13 @@ class Identified(NamedTuple):
 
     token:         the broker's last one.
     expires_at_ms: end of the proof, in ms since the epoch; None for never.
+    by_token:      whether a delegation token proved it.
     """
 
     name: str
     token: bytes = b""
     expires_at_ms: int | None = None
+    by_token: bool = False
 
 
 class Refused(NamedTuple):

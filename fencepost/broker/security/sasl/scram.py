@@ -72,20 +72,49 @@ class UserKeys(NamedTuple):
     exists: bool
 
 
+class TokenKeys(NamedTuple):
+    """The keys of the secret of a delegation token. owner: the name of its user. expires_at_ms: since the epoch."""
+
+    keys: Keys
+    owner: str
+    expires_at_ms: int
+
+
 class ScramExchange:
-    """Two tokens: the client's name, and its proof for the broker's challenge."""
+    """Two tokens: the client's name, and its proof for the broker's challenge.
 
-    __slots__ = ("_auth_message", "_digest", "_find", "_gs2_header", "_mechanism", "_name", "_nonce", "_user")
+    With the extension `tokenauth=true` the name is the id of a delegation token, and the client becomes its owner.
+    """
 
-    def __init__(self, mechanism: str, find: Callable[[str], UserKeys], nonce: str) -> None:
+    __slots__ = (
+        "_auth_message",
+        "_digest",
+        "_find",
+        "_find_token",
+        "_gs2_header",
+        "_identified",
+        "_mechanism",
+        "_nonce",
+        "_user",
+    )
+
+    def __init__(
+        self,
+        mechanism: str,
+        find: Callable[[str], UserKeys],
+        nonce: str,
+        find_token: Callable[[str], TokenKeys | None] | None = None,
+    ) -> None:
         """find:  the keys of a user; takes equally long whether it exists or not.
         nonce: random, of printable characters without commas.
+        find_token: the keys of a valid delegation token by its id, which nobody can guess; None if there are none.
         """
         self._mechanism = mechanism
         self._digest = DIGESTS[mechanism]
         self._find = find
+        self._find_token = find_token
         self._nonce = nonce
-        self._name = ""
+        self._identified = Identified("")
         self._gs2_header = ""
         self._auth_message = ""
         self._user: UserKeys | None = None
@@ -107,13 +136,22 @@ class ScramExchange:
             return self._refused("channel binding, which is not supported")
         if first["mandatory"]:
             return self._refused("an extension that is not supported")
-        if "tokenauth=true" in first["extensions"].split(","):
-            return self._refused("a delegation token, of which there are none")
-        self._name = _unescaped(first["name"])
-        if first["authzid"] and _unescaped(first["authzid"]) != self._name:
+        name = _unescaped(first["name"])
+        if first["authzid"] and _unescaped(first["authzid"]) != name:
             return Refused(OTHER_AUTHORIZATION_ID, "another authorization id")
         self._gs2_header = first["gs2"]
-        self._user = user = self._find(self._name)
+        if any(extension.lower() == "tokenauth=true" for extension in first["extensions"].split(",")):
+            if self._find_token is None:
+                return self._refused("a delegation token: delegation.token.secret.key is not set")
+            token = self._find_token(name)
+            if token is None:
+                return self._refused("a delegation token that is unknown or expired")
+            self._identified = Identified(token.owner, expires_at_ms=token.expires_at_ms, by_token=True)
+            user = UserKeys(token.keys, exists=True)
+        else:
+            self._identified = Identified(name)
+            user = self._find(name)
+        self._user = user
         self._nonce = first["nonce"] + self._nonce
         challenge = f"r={self._nonce},s={base64.b64encode(user.keys.salt).decode()},i={user.keys.iterations}"
         self._auth_message = f"{first['bare']},{challenge},"
@@ -138,8 +176,8 @@ class ScramExchange:
         is_right = hmac.compare_digest(hashlib.new(digest, client_key).digest(), keys.stored_key)
         server_signature = hmac.digest(keys.server_key, auth_message, digest)
         if not (is_right & user.exists):
-            return self._refused(INVALID_PASSWORD, self._name if user.exists else None)
-        return Identified(self._name, b"v=" + base64.b64encode(server_signature))
+            return self._refused(INVALID_PASSWORD, self._identified.name if user.exists else None)
+        return self._identified._replace(token=b"v=" + base64.b64encode(server_signature))
 
     def _refused(self, reason: str, user: str | None = None) -> Refused:
         return Refused(None, reason, user)
