@@ -52,7 +52,7 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/log/producers/producer_state.py": 556,
     "fencepost/broker/log/recovery/recovery.py": 712,
     "fencepost/broker/metadata/sqlite.py": 720,
-    "fencepost/broker/network/connection.py": 518,
+    "fencepost/broker/network/connection.py": 514,
     "fencepost/broker/produce/produce_append.py": 556,
     "fencepost/broker/storage/local_disk.py": 560,
     "fencepost/broker/transaction/service.py": 578,

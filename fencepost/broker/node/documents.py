@@ -14,6 +14,7 @@ from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.scram_credentials import ScramCredentials
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.network.server import StartError
+from fencepost.broker.node.background import remove_expired_tokens
 from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.quotas.client_quotas import ClientQuotas
 from fencepost.broker.requests.api import Services
@@ -66,6 +67,7 @@ async def _open_tokens(base: Foundation) -> DelegationTokens | None:
     lifetimes = Lifetimes(settings.delegation_token_max_lifetime_ms, settings.delegation_token_expiry_time_ms)
     tokens = DelegationTokens(base.store, secret_key.reveal(), lifetimes, base.clock)
     await tokens.open()
+    remove_expired_tokens(base, tokens)
     return tokens
 
 

@@ -23,7 +23,7 @@ from fencepost.broker.kernel.supervision import CURRENT, Supervisor
 from fencepost.broker.metadata.sqlite import SqliteMetadataStore
 from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.network.server import BoundListener, SocketListener
-from fencepost.broker.node.background import log_requests, remove_expired_tokens, sweep_regularly
+from fencepost.broker.node.background import log_requests, sweep_regularly
 from fencepost.broker.node.coordinators import Coordinators, start_coordinators
 from fencepost.broker.node.documents import Documents, judge_rights, open_broker_configs, open_documents
 from fencepost.broker.node.foundation import Foundation
@@ -275,8 +275,6 @@ class Node:
             http.observe(services)
         self._services = services
         sweep_regularly(base, logs.directory)
-        if documents.delegation_tokens is not None:
-            remove_expired_tokens(base, documents.delegation_tokens)
 
         network = await open_network(
             base, documents, broker_configs, [bound.listener for bound in bound_listeners], tls

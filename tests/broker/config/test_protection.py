@@ -26,7 +26,7 @@ def problems_of(**sources: object) -> tuple[str, ...]:
         ("listener.name.plaintext.sasl.kerberos.service.name", "nothing here reads this security setting"),
         ("listener.name.plaintext.plain.sasl.server.callback.handler.class", "nothing here reads this"),
         ("listener.name.plaintext.plain.ssl.keystore.location", "nothing here reads this"),
-        ("delegation.token.secret.key", "nothing here reads this security setting"),
+        ("delegation.token.master.key", "nothing here reads this security setting"),
     ],
 )
 def test_settings_that_promise_protection_and_do_nothing_are_refused(name: str, reason: str) -> None:

@@ -23,6 +23,8 @@ from fencepost.broker.quotas.entities import entity_of
 from fencepost.broker.security.acl_store import Acls
 from fencepost.broker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, AclRule
 from fencepost.broker.security.authorizer import Authorizer
+from fencepost.broker.security.delegation_token_store import DelegationTokens
+from fencepost.broker.security.delegation_tokens import Lifetimes
 from fencepost.broker.storage.disk import StorageError
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
@@ -52,8 +54,10 @@ class Holders:
         self.users = ScramCredentials(store)
         self.groups = GroupConfigs(store, self.settings)
         self.acls = Acls(store, Authorizer())
+        self.tokens = DelegationTokens(store, "key", Lifetimes(7_000, 1_000), ManualClock())
         self.documents = [
-            holder.open for holder in (self.configs, self.features, self.quotas, self.users, self.groups, self.acls)
+            holder.open
+            for holder in (self.configs, self.features, self.quotas, self.users, self.groups, self.acls, self.tokens)
         ]
         self.following = FollowedDocuments(store, self.documents)
 
@@ -108,6 +112,15 @@ async def test_a_user_is_known_on_every_node_and_unknown_when_removed() -> None:
     assert there.users.all == {"alice": {ScramMechanism.SCRAM_SHA_256: credential}}
     await here.users.change({("alice", ScramMechanism.SCRAM_SHA_256): None})
     await until(lambda: not there.users.all)
+
+
+async def test_a_delegation_token_is_known_on_every_node_and_unknown_when_it_ends() -> None:
+    here, there = await two_nodes()
+    await here.tokens.create("id", "User:alice", "User:alice", [], -1)
+    await until(lambda: there.tokens.valid("id"))
+    assert there.tokens.id_of(here.tokens.secret("id")) == "id"
+    await there.tokens.expire(there.tokens.secret("id"), "User:alice", -1)
+    await until(lambda: not here.tokens.valid("id"))
 
 
 async def test_configs_of_all_brokers_are_in_force_on_every_node_and_those_of_one_only_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import secrets
@@ -28,6 +29,13 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import request_frame
 from fencepost.protocol.headers import response_header_version
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.messages.delegation_tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.sasl import (
     SaslAuthenticateRequest,
@@ -40,6 +48,7 @@ from tests.broker.security.sasl.test_claims import unsigned
 from tests.broker.security.sasl.test_jwks import FIRST
 from tests.broker.security.sasl.test_jwt_validation import RSA
 from tests.support.captured_events import capture_logs
+from tests.support.scram_with_token import TokenClient
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
 LISTENER = "SASL_PLAINTEXT"
@@ -116,6 +125,13 @@ class SocketClient:
         if not final.error_code:
             client.set_server_final(final.auth_bytes.decode())
         return final.error_code
+
+    async def by_token(
+        self, token_id: str, secret: bytes, mechanism: str = "SCRAM-SHA-512"
+    ) -> SaslAuthenticateResponse:
+        client = TokenClient(token_id, base64.b64encode(secret).decode(), mechanism)
+        first = await self.log_in(mechanism, client.first())
+        return first if first.error_code else await self.token(client.final(first.auth_bytes))
 
     async def is_served(self) -> bool:
         return await self.call(MetadataRequest([]), 9) is not None
@@ -267,6 +283,100 @@ async def test_each_listener_has_its_own_mechanisms(tmp_path: Path) -> None:
         assert (await client.handshake("PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await client.is_served()
         await client.close()
+
+
+# Delegation tokens
+
+
+TOKENS = {"delegation_token_secret_key": Password("the secret key")}
+
+
+@asynccontextmanager
+async def client_of(node: Node) -> AsyncIterator[SocketClient]:
+    client = await SocketClient.connect(node)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def token_of_alice(node: Node, max_lifetime_ms: int = -1) -> CreateDelegationTokenResponse:
+    """A token that alice created for herself."""
+    await add_scram_user(node, "alice", "secret")
+    async with client_of(node) as alice:
+        assert await alice.scram("alice", "secret") == 0
+        created: CreateDelegationTokenResponse = await alice.call(
+            CreateDelegationTokenRequest(max_lifetime_ms=max_lifetime_ms), 3
+        )
+    assert created.error_code == 0
+    assert (created.principal_name, created.token_requester_principal_name) == ("alice", "alice")
+    return created
+
+
+def principals(node: Node) -> set[str]:
+    return {connection.principal for server in node.servers.of_clients for connection in server.connections}
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+async def test_a_client_with_a_token_is_its_owner_and_creates_no_token(tmp_path: Path, mechanism: str) -> None:
+    async with broker(tmp_path, "SCRAM-SHA-256", "SCRAM-SHA-512", **TOKENS) as node:
+        token = await token_of_alice(node)
+        async with client_of(node) as client:
+            reply = await client.by_token(token.token_id, token.hmac, mechanism)
+            assert reply.error_code == 0
+            assert 0 < reply.session_lifetime_ms <= token.expiry_timestamp_ms - token.issue_timestamp_ms
+            assert await client.is_served()
+            assert "User:alice" in principals(node)
+            refused = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+            for request in (
+                CreateDelegationTokenRequest(),
+                RenewDelegationTokenRequest(token.hmac, -1),
+                ExpireDelegationTokenRequest(token.hmac, -1),
+                DescribeDelegationTokenRequest(None),
+            ):
+                assert (await client.call(request, 2)).error_code == refused
+
+
+async def test_the_session_of_a_client_ends_with_its_token(tmp_path: Path) -> None:
+    async with broker(tmp_path, "SCRAM-SHA-512", **TOKENS) as node:
+        token = await token_of_alice(node, 2_000)
+        async with client_of(node) as client:
+            reply = await client.by_token(token.token_id, token.hmac)
+            assert 0 < reply.session_lifetime_ms <= 2_000
+            await asyncio.sleep(reply.session_lifetime_ms / 1000 + 0.05)
+            assert not await client.is_served()
+        async with client_of(node) as client:
+            assert (await client.by_token(token.token_id, token.hmac)).error_code == 58
+
+
+async def test_a_token_outlives_the_broker_and_no_other_secret_key(tmp_path: Path) -> None:
+    async with broker(tmp_path, "SCRAM-SHA-512", **TOKENS) as node:
+        token = await token_of_alice(node)
+    outcomes = []
+    for chosen in (TOKENS, {"delegation_token_secret_key": Password("another")}, {}):
+        async with broker(tmp_path, "SCRAM-SHA-512", **chosen) as node, client_of(node) as client:
+            outcomes.append((await client.by_token(token.token_id, token.hmac)).error_code)
+    assert outcomes == [0, 58, 58]
+
+
+async def test_no_secret_of_a_token_is_logged(tmp_path: Path) -> None:
+    with capture_logs() as lines:
+        async with broker(tmp_path, "SCRAM-SHA-512", **TOKENS) as node:
+            token = await token_of_alice(node)
+            for tried in (token.hmac, b"wrong"):
+                async with client_of(node) as client:
+                    await client.by_token(token.token_id, tried)
+            async with client_of(node) as client:
+                await client.by_token("nobody's", token.hmac)
+    failures = [(line["user"], line["reason"]) for line in lines if line["event"] == "authentication_failed"]
+    assert failures == [
+        ("alice", "wrong user or password"),
+        (None, "a delegation token that is unknown or expired"),
+    ]
+    logged = json.dumps(lines, default=repr)
+    assert token.token_id in logged, "the audit log has the id"
+    for secret in (token.hmac.hex(), base64.b64encode(token.hmac).decode(), repr(token.hmac), "the secret key"):
+        assert secret not in logged
 
 
 # What a start refuses

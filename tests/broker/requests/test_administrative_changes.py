@@ -9,6 +9,7 @@ import pytest
 from fencepost.broker.requests.administrative_changes import is_refused
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+from fencepost.protocol.messages.delegation_tokens import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 from fencepost.protocol.messages.features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from fencepost.protocol.messages.topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 
@@ -32,6 +33,8 @@ def created(*errors: ErrorCode) -> CreateTopicsResponse:
         (DeleteAclsRequest(), DeleteAclsResponse(filter_results=[DeleteAclsFilterResult()]), False),
         (UpdateFeaturesRequest(), UpdateFeaturesResponse(error_code=31), True),
         (UpdateFeaturesRequest(), UpdateFeaturesResponse(), False),
+        (RenewDelegationTokenRequest(), RenewDelegationTokenResponse(error_code=62), True),
+        (RenewDelegationTokenRequest(), RenewDelegationTokenResponse(), False),
     ],
 )
 def test_only_what_was_refused_wholly_needs_no_confirmation(request_: Any, response: Any, expected: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fencepost.broker.config.password import Password
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.requests.api import APIS
 from fencepost.broker.requests.served import SERVED
@@ -53,7 +54,7 @@ from fencepost.protocol.messages import metadata as metadatas
 from fencepost.protocol.messages import topics as topic_messages
 from fencepost.protocol.streams_topology import StreamsSubtopology, StreamsTopicInfo
 from tests.support.handler_context import batch
-from tests.support.secured_broker import SecuredBroker, rule, secured_broker
+from tests.support.secured_broker import SecuredBroker, SecuredClient, rule, secured_broker
 
 READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
 ALTER, DESCRIBE, CLUSTER_ACTION = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION
@@ -1004,6 +1005,43 @@ async def test_tokens_are_disabled_for_clients_that_have_authenticated(broker: S
         tokens.DescribeDelegationTokenRequest(),
     ):
         assert errors_in(await broker.alice.call(request)) == {ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED}
+
+
+async def test_a_token_for_another_owner_needs_a_right_and_so_does_its_sight(tmp_path: Path) -> None:
+    async with secured_broker(tmp_path, delegation_token_secret_key=Password("key")) as broker:
+        for_bob = tokens.CreateDelegationTokenRequest(
+            owner_principal_type="User",
+            owner_principal_name="bob",
+            renewers=[tokens.CreatableRenewers("User", "carol")],
+        )
+        refused = await broker.alice.call(for_bob)
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        await broker.allow(rule(AclOperation.CREATE_TOKENS, AclResource.USER, "User:bob"))
+        created = await broker.alice.call(for_bob)
+        assert (created.error_code, created.principal_name) == (ErrorCode.NONE, "bob")
+        assert created.token_requester_principal_name == "alice"
+        for change in (
+            tokens.RenewDelegationTokenRequest(created.hmac, -1),
+            tokens.ExpireDelegationTokenRequest(created.hmac, -1),
+        ):
+            refused = await broker.alice.call(change)
+            assert refused.error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+        async def seen(principal: str) -> list[str]:
+            client = SecuredClient(broker.services, principal)
+            reply = await client.call(tokens.DescribeDelegationTokenRequest(None))
+            assert reply.error_code == ErrorCode.NONE
+            return [token.token_id for token in reply.tokens]
+
+        assert [len(await seen(f"User:{name}")) for name in ("bob", "carol", "admin", "alice")] == [1, 1, 1, 0]
+        for right in (
+            rule(DESCRIBE, AclResource.DELEGATION_TOKEN, created.token_id),
+            rule(AclOperation.DESCRIBE_TOKENS, AclResource.USER, "User:bob"),
+        ):
+            await broker.revoke_all()
+            assert await seen("User:alice") == []
+            await broker.allow(right)
+            assert await seen("User:alice") == [created.token_id]
 
 
 async def test_members_subscribe_by_pattern_to_topics_that_they_may_see(broker: SecuredBroker) -> None:

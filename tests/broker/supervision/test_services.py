@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.config.password import Password
 from fencepost.broker.coordination import internal_topic
 from fencepost.broker.group import service as group_service
 from fencepost.broker.group.streams import service as streams_service
@@ -27,6 +28,7 @@ from fencepost.broker.node import background
 from fencepost.broker.process import serve
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
+from fencepost.broker.security.delegation_token_store import DelegationTokens
 from fencepost.broker.share import coordinator, share_partitions
 from fencepost.broker.share import service as share_service
 from fencepost.broker.share.partition import SharePartition
@@ -71,6 +73,27 @@ async def test_a_sweep_that_fails_is_not_the_last(
     monkeypatch.setattr(LogDirectory, "sweep", raising(error, times=1, then=lambda *_, **__: swept.append(1)))
     with logged(background.SWEEP_TIMER):
         async with running(tmp_path):
+            await until(lambda: len(swept) > 2)
+
+
+@plants(background.TOKEN_SWEEP)
+@unforeseen
+async def test_a_sweep_of_delegation_tokens_that_fails_is_not_the_last(
+    tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[int] = []
+
+    async def sweep(_: DelegationTokens) -> None:
+        swept.append(1)
+        if len(swept) == 1:
+            raise error
+        if len(swept) == 2:
+            raise StorageError("the disk is full")
+
+    monkeypatch.setattr(DelegationTokens, "remove_expired", sweep)
+    chosen = {"delegation_token_secret_key": Password("key"), "delegation_token_expiry_check_interval_ms": 5}
+    with logged(background.TOKEN_SWEEP):
+        async with running(tmp_path, **chosen):
             await until(lambda: len(swept) > 2)
 
 

@@ -22,8 +22,9 @@ from fencepost.broker.security.sasl.exchange import (
     Identified,
     Refused,
 )
-from fencepost.broker.security.sasl.scram import DIGESTS, ScramExchange
+from fencepost.broker.security.sasl.scram import DIGESTS, ScramExchange, TokenKeys
 from fencepost.broker.security.sasl.scram_users import ScramUsers
+from tests.support.scram_with_token import TokenClient
 
 MECHANISMS = sorted(DIGESTS)
 
@@ -181,7 +182,8 @@ def test_another_authorization_id_is_named() -> None:
         (b"n,,n=a=2Blice,r=client", "none of SCRAM"),
         (b"n,,n=alice,r=cli ent", "none of SCRAM"),
         (b"n,,n=alice\0,r=client", "none of SCRAM"),
-        (b"n,,n=alice,r=client,tokenauth=true", "delegation token"),
+        (b"n,,n=alice,r=client,tokenauth=true", "delegation.token.secret.key is not set"),
+        (b"n,,n=alice,r=client,a=b,tokenauth=TRUE", "delegation.token.secret.key is not set"),
         (b"n,,m=ext,n=alice,r=client", "extension"),
         (b"p=tls-unique,,n=alice,r=client", "channel binding"),
         (b"n,,n=alice,r=c" + b",x=y" * 1_000 + b",", "none of SCRAM"),
@@ -193,6 +195,39 @@ def test_a_first_message_that_cannot_be_used_is_refused(first: bytes, reason: st
     assert isinstance(found, Refused)
     assert found.message is None
     assert reason in found.reason
+
+
+def log_in_by_token(token_id: str, password: str, extensions: str = ",tokenauth=true", authzid: str = "") -> Found:
+    """Of users, there is alice; of tokens, the one with the id `t`, of bob."""
+    of_token = TokenKeys(credential("SCRAM-SHA-256", "of the token"), "bob", 1_000)
+    known = users(passwords={"alice": "secret"})
+    broker = ScramExchange("SCRAM-SHA-256", known.find, "broker", {"t": of_token}.get)
+    client = TokenClient(token_id, password, header=f"n,{authzid},", extensions=extensions)
+    challenge = broker.evaluate(client.first())
+    return broker.evaluate(client.final(challenge.token)) if isinstance(challenge, Challenge) else challenge
+
+
+def test_who_knows_the_secret_of_a_token_is_its_owner_until_it_expires() -> None:
+    found = log_in_by_token("t", "of the token")
+    assert isinstance(found, Identified)
+    assert found._replace(token=b"") == Identified("bob", b"", 1_000, by_token=True)
+    wrong = log_in_by_token("t", "wrong")
+    assert wrong == Refused(None, "wrong user or password", "bob")
+
+
+@pytest.mark.parametrize(
+    ("token_id", "password", "extensions"),
+    [("alice", "secret", ",tokenauth=true"), ("t", "of the token", ""), ("t", "of the token", ",tokenauth=false")],
+)
+def test_a_user_is_no_token_and_a_token_no_user(token_id: str, password: str, extensions: str) -> None:
+    assert isinstance(log_in_by_token(token_id, password, extensions), Refused)
+
+
+def test_a_client_with_a_token_asks_for_no_other_name_than_its_id() -> None:
+    found = log_in_by_token("t", "of the token", authzid="a=bob")
+    assert isinstance(found, Refused)
+    assert found.message == OTHER_AUTHORIZATION_ID
+    assert isinstance(log_in_by_token("t", "of the token", authzid="a=t"), Identified)
 
 
 @pytest.mark.parametrize(
