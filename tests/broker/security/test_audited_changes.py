@@ -381,8 +381,7 @@ def test_apis_that_change_something_are_administrative_or_the_work_of_clients() 
     }
     change_nothing_here = {
         *("ALTER_REPLICA_LOG_DIRS", "ELECT_LEADERS", "UNREGISTER_BROKER"),
-        *("ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER", "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN"),
-        "EXPIRE_DELEGATION_TOKEN",
+        *("ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER"),
     }
     reads = ("DESCRIBE", "LIST", "FETCH", "OFFSET_FETCH", "OFFSET_FOR", "FIND", "API_VERSIONS", "CONSUMER_GROUP_DESC")
     for key, api in APIS.items():
