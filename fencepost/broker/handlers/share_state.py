@@ -21,6 +21,7 @@ from fencepost.broker.share.shard import (
     SharePartitionKey,
     ShareState,
     ShareStateShard,
+    is_possible,
 )
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_state import (
@@ -193,6 +194,7 @@ async def handle_read_share_group_state(
             state_epoch=state.state_epoch,
             start_offset=state.start_offset,
             state_batches=list(state.state_batches),
+            dead_letters=[] if state.dead_letters is None else [state.dead_letters],
         )
 
     return await _decided(context, request, _READ, decide, result_of)
@@ -217,7 +219,7 @@ async def handle_write_share_group_state(
     now_ms = context.services.clock.now_ms()
 
     def decide(key: SharePartitionKey, asked: WriteShareStatePartition) -> Decide | ErrorCode:
-        if not all(map(_is_storable, asked.state_batches)):
+        if not all(map(_is_storable, asked.state_batches)) or not all(map(is_possible, asked.dead_letters)):
             return ErrorCode.INVALID_REQUEST
         return lambda shard: shard.write(
             key,
@@ -226,6 +228,7 @@ async def handle_write_share_group_state(
             start_offset=asked.start_offset,
             delivery_complete_count=asked.delivery_complete_count,
             state_batches=asked.state_batches,
+            dead_letters=asked.dead_letters,
             now_ms=now_ms,
         )
 

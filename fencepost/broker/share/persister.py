@@ -17,7 +17,7 @@ from fencepost.broker.share.sessions import TopicIdPartition
 from fencepost.broker.share.shard import SharePartitionKey, ShareState
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.stored.share_group_state import StateBatch
+from fencepost.protocol.stored.share_group_state import DeadLetterCopy, StateBatch
 
 log = get_logger(__name__)
 
@@ -88,6 +88,7 @@ class SharePersister:
         start_offset: int,
         delivery_complete_count: int,
         state_batches: Sequence[StateBatch],
+        dead_letters: Sequence[DeadLetterCopy] = (),
     ) -> ErrorCode:
         """Append the states of records, in this step; `durable` waits for the disk.
 
@@ -105,6 +106,7 @@ class SharePersister:
                     start_offset=start_offset,
                     delivery_complete_count=delivery_complete_count,
                     state_batches=state_batches,
+                    dead_letters=dead_letters,
                     now_ms=now_ms,
                 ),
             )

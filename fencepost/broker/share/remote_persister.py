@@ -27,7 +27,7 @@ from fencepost.protocol.messages.share_state import (
     ReadShareStatePartition,
     WriteShareStatePartition,
 )
-from fencepost.protocol.stored.share_group_state import StateBatch
+from fencepost.protocol.stored.share_group_state import DeadLetterCopy, StateBatch
 
 log = get_logger(__name__)
 
@@ -62,7 +62,7 @@ class _Write:
     is_on_its_way: it may have been stored already; nothing is added to it any more.
     """
 
-    __slots__ = ("batches", "delivery_complete_count", "epochs", "is_on_its_way", "start_offset", "stored")
+    __slots__ = ("batches", "dead_letters", "delivery_complete_count", "epochs", "is_on_its_way", "start_offset", "stored")
 
     def __init__(
         self,
@@ -70,12 +70,14 @@ class _Write:
         start_offset: int,
         delivery_complete_count: int,
         batches: Sequence[StateBatch],
+        dead_letters: Sequence[DeadLetterCopy],
         stored: asyncio.Future[ErrorCode],
     ) -> None:
         self.epochs = epochs  # of the state and of the leader
         self.start_offset = start_offset
         self.delivery_complete_count = delivery_complete_count
         self.batches = batches
+        self.dead_letters = dead_letters
         self.stored = stored
         self.is_on_its_way = False
 
@@ -188,7 +190,12 @@ class RemoteSharePersister(SharePersister):
             key,
             lambda: here(key, leader_epoch=leader_epoch),
             (READ, ReadShareStatePartition(key.partition, leader_epoch)),
-            lambda result: _state(result, leader_epoch=leader_epoch, state_batches=result.state_batches),
+            lambda result: _state(
+                result,
+                leader_epoch=leader_epoch,
+                state_batches=result.state_batches,
+                dead_letters=result.dead_letters,
+            ),
             longest_s=LONGEST_READ_S,
         )
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if state is ErrorCode.COORDINATOR_NOT_AVAILABLE else state
@@ -228,6 +235,7 @@ class RemoteSharePersister(SharePersister):
         start_offset: int,
         delivery_complete_count: int,
         state_batches: Sequence[StateBatch],
+        dead_letters: Sequence[DeadLetterCopy] = (),
     ) -> ErrorCode:
         writes = self._writes.get(key)
         if writes is None:
@@ -239,6 +247,7 @@ class RemoteSharePersister(SharePersister):
                     start_offset=start_offset,
                     delivery_complete_count=delivery_complete_count,
                     state_batches=state_batches,
+                    dead_letters=dead_letters,
                 )
                 if error is not ErrorCode.COORDINATOR_NOT_AVAILABLE:
                     return error
@@ -249,9 +258,12 @@ class RemoteSharePersister(SharePersister):
         if last is not None and last.epochs == epochs and not last.is_on_its_way:
             last.start_offset, last.delivery_complete_count = start_offset, delivery_complete_count
             last.batches = merged_batches(last.batches, state_batches, start_offset)
+            last.dead_letters = dead_letters or last.dead_letters
         else:
             stored = asyncio.get_running_loop().create_future()
-            writes.append(_Write(epochs, start_offset, delivery_complete_count, state_batches, stored))
+            writes.append(
+                _Write(epochs, start_offset, delivery_complete_count, state_batches, dead_letters, stored)
+            )
         return ErrorCode.NONE
 
     def durable(self, key: SharePartitionKey) -> Awaitable[ErrorCode]:
@@ -294,6 +306,7 @@ class RemoteSharePersister(SharePersister):
                 start_offset=write.start_offset,
                 delivery_complete_count=write.delivery_complete_count,
                 state_batches=write.batches,
+                dead_letters=write.dead_letters,
             )
             return await durable_here(key) if error is ErrorCode.NONE else error
 
@@ -304,6 +317,7 @@ class RemoteSharePersister(SharePersister):
             write.start_offset,
             write.delivery_complete_count,
             list(write.batches),
+            list(write.dead_letters),
         )
         return await self._ask(key, here, (WRITE, partition), lambda _: ErrorCode.NONE)
 
@@ -322,7 +336,12 @@ NO_LEADER_EPOCH: Final = -1
 
 
 def _state(
-    result: Any, *, leader_epoch: int, state_batches: Sequence[StateBatch], delivery_complete_count: int = -1
+    result: Any,
+    *,
+    leader_epoch: int,
+    state_batches: Sequence[StateBatch],
+    delivery_complete_count: int = -1,
+    dead_letters: Sequence[DeadLetterCopy] = (),
 ) -> ShareState:
     """A state as another node has sent it: without the fields that only its coordinator uses."""
     return ShareState(
@@ -334,6 +353,7 @@ def _state(
         state_batches=tuple(state_batches),
         create_timestamp_ms=0,
         write_timestamp_ms=0,
+        dead_letters=dead_letters[-1] if dead_letters else None,
     )
 
 

@@ -19,6 +19,7 @@ from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 from fencepost.protocol.stored.share_group_state import (
     SHARE_STATE_RECORDS,
+    DeadLetterCopy,
     ShareSnapshotKey,
     ShareSnapshotValue,
     ShareStateKey,
@@ -38,8 +39,8 @@ MAX_STATES_LOOKED_AT = 5_000
 DECISION_RECORDS_BYTES = 16_384
 """Bound of one decision; the last record may exceed it. Far below any usual `max.message.bytes`."""
 MAX_RECORDS_AFTER_SNAPSHOT = 10_000
-STORED_DELIVERY_STATES = frozenset({0, 2, 4})
-"""Available, acknowledged and archived: acquisitions are not stored, and end with a restart."""
+STORED_DELIVERY_STATES = frozenset({0, 2, 3, 4})
+"""Available, acknowledged, archiving and archived: acquisitions are not stored, and end with a restart."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -62,6 +63,7 @@ class ShareState:
 
     start_offset:     UNKNOWN_OFFSET until the group has acknowledged a record in it.
     state_epoch:      epoch of the last initialization or change of offsets; older ones are fenced.
+    dead_letters:     the last copy into a dead-letter topic; None before the first.
     update_count:     updates since the last snapshot, which is at `snapshot_log_offset` in the log of the coordinator.
     """
 
@@ -75,6 +77,7 @@ class ShareState:
     write_timestamp_ms: int
     update_count: int = 0
     snapshot_log_offset: int = 0
+    dead_letters: DeadLetterCopy | None = None
 
 
 def merged_batches(
@@ -181,9 +184,12 @@ class ShareStateShard:
         start_offset: int,
         delivery_complete_count: int,
         state_batches: Sequence[StateBatch],
+        dead_letters: Sequence[DeadLetterCopy] = (),
         now_ms: int,
     ) -> Decision[ErrorCode]:
         """Store the states of records; epochs of -1 are not checked.
+
+        dead_letters: the copy into a dead-letter topic from now on, if it has changed.
 
         Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH.
         """
@@ -198,6 +204,7 @@ class ShareStateShard:
             known,
             start_offset=known.start_offset if start_offset == UNKNOWN_OFFSET else start_offset,
             delivery_complete_count=delivery_complete_count,
+            dead_letters=dead_letters[-1] if dead_letters else known.dead_letters,
         )
         return Decision(ErrorCode.NONE, records=[self._change(key, known, changed, state_batches, now_ms)])
 
@@ -268,6 +275,7 @@ class ShareStateShard:
                 start_offset=changed.start_offset,
                 delivery_complete_count=changed.delivery_complete_count,
                 state_batches=list(merged_batches((), state_batches, changed.start_offset)),
+                dead_letters=[] if changed.dead_letters is known.dead_letters else _listed(changed.dead_letters),
             )
             return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareUpdateKey(*key), value))
         whole = replace(
@@ -332,6 +340,18 @@ def _check(key: ShareStateKey, value: ShareStateValue) -> None:
         if batch.delivery_state not in STORED_DELIVERY_STATES or batch.delivery_count < 0:
             state = f"state {batch.delivery_state} after {batch.delivery_count} deliveries"
             raise DecodeError(f"records from offset {batch.first_offset} on are in {state}")
+    for copy in value.dead_letters:
+        if not is_possible(copy):
+            raise DecodeError(f"the copy of dead letters is impossible: {copy}")
+
+
+def is_possible(copy: DeadLetterCopy) -> bool:
+    """Whether the numbers of a copy, as another node or a log has them, can be those of one."""
+    return min(copy.partition, copy.producer_id, copy.base_sequence) >= 0 and copy.first_offset <= copy.last_offset
+
+
+def _listed(copy: DeadLetterCopy | None) -> list[DeadLetterCopy]:
+    return [] if copy is None else [copy]
 
 
 def _snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
@@ -344,6 +364,7 @@ def _snapshot(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
         create_timestamp=state.create_timestamp_ms,
         write_timestamp=state.write_timestamp_ms,
         state_batches=list(state.state_batches),
+        dead_letters=_listed(state.dead_letters),
     )
     return CoordinatorRecord(*SHARE_STATE_RECORDS.encode(ShareSnapshotKey(*key), value))
 
@@ -363,6 +384,7 @@ def _from_snapshot(value: ShareSnapshotValue, log_offset: int) -> ShareState:
         value.create_timestamp,
         value.write_timestamp,
         snapshot_log_offset=log_offset,
+        dead_letters=value.dead_letters[-1] if value.dead_letters else None,
     )
 
 
@@ -380,4 +402,5 @@ def _updated(known: ShareState | None, value: ShareUpdateValue, origin: RecordOr
         delivery_complete_count=value.delivery_complete_count,
         state_batches=merged_batches(known.state_batches, value.state_batches, start_offset),
         update_count=known.update_count + 1,
+        dead_letters=value.dead_letters[-1] if value.dead_letters else known.dead_letters,
     )

@@ -6,7 +6,7 @@ Each names one group, and each answer has a result per partition. Sent by broker
 """
 
 from fencepost.protocol.schema import ZERO_UUID, field, int16, int32, int64, message, struct, uuid
-from fencepost.protocol.stored.share_group_state import StateBatch
+from fencepost.protocol.stored.share_group_state import DeadLetterCopy, StateBatch
 
 
 @struct
@@ -91,7 +91,8 @@ class ReadShareGroupStateRequest:
 
 @struct
 class ReadShareStatePartitionResult:
-    """State of a partition. start_offset: -1 until the group has acknowledged something."""
+    """State of a partition. start_offset: -1 until the group has acknowledged something. dead_letters: at most one;
+    ours."""
 
     partition: int32 = 0
     error_code: int16 = 0
@@ -99,6 +100,7 @@ class ReadShareStatePartitionResult:
     state_epoch: int32 = 0
     start_offset: int64 = 0
     state_batches: list[StateBatch] = []
+    dead_letters: list[DeadLetterCopy] = field(tag=10_000, default=[])
 
 
 @struct
@@ -123,7 +125,7 @@ class ReadShareGroupStateResponse:
 @struct
 class WriteShareStatePartition:
     """New states of records of a partition. start_offset: -1 leaves it. delivery_complete_count: of records from there
-    on; -1 if unknown."""
+    on; -1 if unknown. dead_letters: empty if that has not changed; ours."""
 
     partition: int32 = 0
     state_epoch: int32 = 0
@@ -131,6 +133,7 @@ class WriteShareStatePartition:
     start_offset: int64 = 0
     delivery_complete_count: int32 = field(versions="1+", default=-1)
     state_batches: list[StateBatch] = []
+    dead_letters: list[DeadLetterCopy] = field(tag=10_000, default=[])
 
 
 @struct

@@ -22,7 +22,7 @@ class ShareSnapshotKey:
 
 @struct
 class StateBatch:
-    """Records, first and last inclusive. delivery_state: 0 available, 2 acknowledged, 4 archived."""
+    """Records, first and last inclusive. delivery_state: 0 available, 2 acknowledged, 3 archiving, 4 archived."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -30,12 +30,29 @@ class StateBatch:
     delivery_count: int16 = 0
 
 
+@struct
+class DeadLetterCopy:
+    """The copies of a share partition's records in one partition of a dead-letter topic. Ours; Kafka has none.
+
+    producer_id:   wrote them, with the epoch 0; no other copies have it.
+    base_sequence: sequence of the first record that is being copied, else of the next one.
+    first_offset, last_offset: the records that are being copied, in their own partition, inclusive; -1 if none are.
+    """
+
+    topic_id: uuid = ZERO_UUID
+    partition: int32 = 0
+    producer_id: int64 = 0
+    base_sequence: int32 = 0
+    first_offset: int64 = -1
+    last_offset: int64 = -1
+
+
 @message(versions="0", flexible="0+")
 class ShareSnapshotValue:
     """The whole state of a share partition.
 
     start_offset: -1 until the group has read from it. delivery_complete_count: number of the records from there on that
-    are acknowledged or archived; -1 if unknown.
+    are acknowledged or archived; -1 if unknown. dead_letters: at most one; ours.
     """
 
     snapshot_epoch: int32 = 0
@@ -46,6 +63,7 @@ class ShareSnapshotValue:
     create_timestamp: int64 = 0
     write_timestamp: int64 = 0
     state_batches: list[StateBatch] = []
+    dead_letters: list[DeadLetterCopy] = field(tag=10_000, default=[])
 
 
 @message(versions="1")
@@ -59,13 +77,14 @@ class ShareUpdateKey:
 
 @message(versions="0", flexible="0+")
 class ShareUpdateValue:
-    """Changes of a share partition. start_offset: -1 if it has not changed."""
+    """Changes of a share partition. start_offset: -1 if it has not changed. dead_letters: empty if not; ours."""
 
     snapshot_epoch: int32 = 0
     leader_epoch: int32 = 0
     start_offset: int64 = 0
     delivery_complete_count: int32 = field(tag=0, default=-1)
     state_batches: list[StateBatch] = []
+    dead_letters: list[DeadLetterCopy] = field(tag=10_000, default=[])
 
 
 ShareStateKey: TypeAlias = ShareSnapshotKey | ShareUpdateKey
