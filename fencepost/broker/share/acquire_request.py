@@ -27,6 +27,7 @@ class ShareLimits:
     delivery_count_limit: int = 5
     partition_max_record_locks: int = 2_000
     renew_acknowledge_enable: bool = True
+    has_dead_letter_topic: bool = False
 
 
 class OffsetRange(NamedTuple):

@@ -18,11 +18,15 @@ NOBODY = ""
 
 
 class RecordState(IntEnum):
-    """State of a record; the numbers are those of the records of `__share_group_state`."""
+    """State of a record; the numbers are those of the records of `__share_group_state`.
+
+    ARCHIVING: nobody gets it any more, and it is being copied into the group's dead-letter topic (KIP-1191).
+    """
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
     @property
@@ -40,6 +44,7 @@ class RecordSpan(NamedTuple):
     batch_first_offset, batch_last_offset: range of the records that were first acquired together with these.
     member_id, lock_deadline_ms: the member that has acquired them, and the end of its acquisition lock.
     is_unknown:      whether their state was lost: they may have been acquired before.
+    is_rejected:     whether a member rejected them, rather than that they were delivered too often; not stored.
     """
 
     first_offset: int
@@ -51,6 +56,7 @@ class RecordSpan(NamedTuple):
     member_id: str = NOBODY
     lock_deadline_ms: int = 0
     is_unknown: bool = False
+    is_rejected: bool = False
 
     @property
     def record_count(self) -> int:

@@ -3,8 +3,9 @@
 The share-partition start offset is the first record that is neither acknowledged nor archived; the records from there
 up to the end offset are in flight. A decision that must be stored is a `ShareTransition`: it is written first, then
 applied. The start offset moves only then, too: skipped records, and records that the log has lost, stay in flight until
-a member acknowledges something.
-Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal); Kafka's SharePartition.
+a member acknowledges something. If the group has a dead-letter topic, records that nobody gets any more are ARCHIVING
+until they are copied into it.
+Source: KIP-932, KIP-1206 (acquire modes), KIP-1222 (renewal), KIP-1191 (dead letters); Kafka's SharePartition.
 """
 
 from __future__ import annotations
@@ -120,6 +121,22 @@ class SharePartition:
             if span.state is RecordState.AVAILABLE:
                 return span.first_offset
         return self.end_offset if self.in_flight_count < limits.partition_max_record_locks else None
+
+    def first_undeliverable(self) -> RecordSpan | None:
+        """Return the first records that wait to be copied into the dead-letter topic; None if there are none.
+
+        They are neighbours with one delivery count and reason.
+        """
+        found: RecordSpan | None = None
+        for span in self._in_flight:
+            if found is None:
+                if span.state is RecordState.ARCHIVING:
+                    found = span
+            elif _fate(span) == _fate(found):
+                found = found._replace(last_offset=span.last_offset)
+            else:
+                break
+        return found
 
     def next_deadline_ms(self) -> int | None:
         """Return the time at which the first lock runs out."""
@@ -360,7 +377,8 @@ class SharePartition:
                         return span
                     if acknowledge_type is AcknowledgeType.RENEW:
                         return span._replace(lock_deadline_ms=lock_deadline_ms)
-                    return span.released(_becomes(acknowledge_type, span, limits))
+                    is_rejected = acknowledge_type is AcknowledgeType.REJECT
+                    return span.released(_becomes(acknowledge_type, span, limits))._replace(is_rejected=is_rejected)
 
                 changed = draft.change(first_offset, last_offset, become)
                 state_batches += [_state_batch(span) for span in changed if span.state is not RecordState.ACQUIRED]
@@ -387,6 +405,22 @@ class SharePartition:
                 state_batches.append(_state_batch(released))
         return self._transition(draft, state_batches) if state_batches else None
 
+    def settle(self, first_offset: int, last_offset: int, state: RecordState) -> ShareTransition:
+        """Give the records of a range that wait for the dead-letter topic a state: ARCHIVED, or as before.
+
+        A copy of records below the start has no effect on the others.
+        """
+        draft = self._in_flight.copy()
+        state_batches = []
+
+        def become(span: RecordSpan) -> RecordSpan:
+            return span.released(state) if span.state is RecordState.ARCHIVING else span
+
+        for span in draft.change(first_offset, last_offset, become):
+            if span.state is state:
+                state_batches.append(_state_batch(span))
+        return self._transition(draft, state_batches)
+
     def _transition(self, draft: AcquirableSpans, state_batches: list[StateBatch]) -> ShareTransition:
         done_counts = (
             span.record_count for span in draft if span.state.is_terminal and span.first_offset >= self.start_offset
@@ -407,8 +441,16 @@ class SharePartition:
         first_offset = self._in_flight.first_offset
         if first_offset is not None:
             self._archive_available(first_offset, log_start_offset - 1)
-        self.start_offset = log_start_offset
-        return True
+        waiting = self.first_undeliverable()
+        if waiting is None or waiting.first_offset >= log_start_offset:
+            self.start_offset = log_start_offset
+            return True
+        # Stored states below the start are dropped: they must not be before the copies are made.
+        self.start_offset = max(self.start_offset, waiting.first_offset)
+        if self.end_offset < log_start_offset:
+            self._append(self.end_offset, log_start_offset - 1, RecordState.ARCHIVED)
+            return True
+        return False
 
     def _is_all_done(self) -> bool:
         return all(span.state.is_terminal for span in self._in_flight)
@@ -444,7 +486,9 @@ def _becomes(acknowledge_type: AcknowledgeType, span: RecordSpan, limits: ShareL
         return RecordState.ACKNOWLEDGED
     if acknowledge_type is AcknowledgeType.RELEASE and span.delivery_count < limits.delivery_count_limit:
         return RecordState.AVAILABLE
-    return RecordState.ARCHIVED
+    if acknowledge_type is AcknowledgeType.GAP or not limits.has_dead_letter_topic:
+        return RecordState.ARCHIVED
+    return RecordState.ARCHIVING
 
 
 def _runs(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int, int, AcknowledgeType]]:
@@ -462,6 +506,10 @@ def _runs(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int
         else:
             runs.append((offset, offset, acknowledge_type))
     return runs
+
+
+def _fate(span: RecordSpan) -> tuple[RecordState, int, bool]:
+    return span.state, span.delivery_count, span.is_rejected
 
 
 def _state_batch(span: RecordSpan) -> StateBatch:
