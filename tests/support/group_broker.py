@@ -118,7 +118,12 @@ class GroupBroker:
             verifier=cast("Any", self.verifier),
             groups=self.groups,
             share_service=lambda: ShareService(
-                cast("Any", self.topics), self.groups, self.group_configs, self.settings, self.clock
+                cast("Any", self.topics),
+                self.groups,
+                self.group_configs,
+                self.settings,
+                self.clock,
+                take_producer_id=lambda: None,
             ),
             group_configs=self.group_configs,
             broker_configs=cast("Any", None),

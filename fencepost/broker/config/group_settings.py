@@ -97,6 +97,23 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "group.consumer.min.session.timeout.ms",
             "group.consumer.max.session.timeout.ms",
         ),
+        GroupSetting(
+            Setting(
+                "errors.deadletterqueue.copy.record.enable",
+                SettingType.BOOLEAN,
+                False,
+                "Whether dead letters have the original key, value and headers (KIP-1191).",
+            )
+        ),
+        GroupSetting(
+            Setting(
+                "errors.deadletterqueue.topic.name",
+                SettingType.STRING,
+                "",
+                "The topic for records of a share group that are rejected, or have been delivered "
+                "`share.delivery.count.limit` times; empty: they are only archived (KIP-1191).",
+            )
+        ),
         _row(
             "share.assignment.interval.ms",
             "The least time between two assignments of the group.",

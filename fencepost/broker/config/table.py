@@ -721,6 +721,14 @@ class ShareGroupSettings:
         4_000, "share.partition.max.record.locks", between(2_000, 10_000)
     )
     group_share_max_share_sessions: int = declare(INT, 2_000, "The most open share sessions.", at_least(1))
+    errors_deadletterqueue_auto_create_topics_enable: bool = declare(
+        BOOLEAN, False, "Whether a missing dead-letter topic that a share group's configs name is created (KIP-1191)."
+    )
+    errors_deadletterqueue_topic_name_prefix: str = declare(
+        STRING,
+        "dlq.",
+        "How the names of dead-letter topics of share groups begin; no others are written (KIP-1191).",
+    )
     share_coordinator_state_topic_num_partitions: int = declare(
         INT, 50, "Partitions of `__share_group_state` at its creation; fixed from then on.", at_least(1)
     )

@@ -179,6 +179,13 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "How long tombstones and markers are kept after compaction.",
         ),
         TopicSetting(
+            "errors.deadletterqueue.group.enable",
+            BOOLEAN,
+            (),
+            "Whether groups may have the topic as their dead-letter topic (KIP-1191).",
+            fallback=False,
+        ),
+        TopicSetting(
             "file.delete.delay.ms",
             LONG,
             ("log.segment.delete.delay.ms",),

@@ -45,7 +45,8 @@ async def start_coordinators(
     Raises StorageError or StartError.
     """
     settings, clock, cleanup = base.settings, base.clock, base.cleanup
-    transactions, verifier = _coordinate_transactions(base, topics, peers)
+    producer_ids = ProducerIds(base.store, node_id=settings.node_id)
+    transactions, verifier = _coordinate_transactions(base, topics, peers, producer_ids)
     logs.has_owner = transactions.owns
     group_configs = GroupConfigs(base.store, settings)
     await group_configs.open()
@@ -61,7 +62,15 @@ async def start_coordinators(
     await transactions.start()
     await groups.start()
     cleanup.push_async_callback(groups.close)
-    shares = LazyShareService(topics, groups, group_configs, settings, clock, peers=peers)
+    shares = LazyShareService(
+        topics,
+        groups,
+        group_configs,
+        settings,
+        clock,
+        take_producer_id=producer_ids.take,
+        peers=peers,
+    )
     shares.start()
     cleanup.push_async_callback(shares.close)
     check_back = _check_back(base, topics, transactions, peers) if settings.check_back else None
@@ -69,14 +78,13 @@ async def start_coordinators(
 
 
 def _coordinate_transactions(
-    base: Foundation, topics: Topics, peers: Peers | None
+    base: Foundation, topics: Topics, peers: Peers | None, producer_ids: ProducerIds
 ) -> tuple[TransactionService, TransactionVerifier]:
     """Make the transaction coordinator and the verifier; in a cluster, both send requests to other nodes.
 
     The senders of these requests are closed after the coordinator.
     """
     settings, clock, cleanup = base.settings, base.clock, base.cleanup
-    producer_ids = ProducerIds(base.store, node_id=settings.node_id)
     if peers is None:
         transactions = TransactionService(topics, producer_ids, settings, clock)
         return transactions, TransactionVerifier(transactions)

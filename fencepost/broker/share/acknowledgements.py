@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
-
-from fencepost.broker.share.partition import Acknowledgement, AcknowledgeType
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
+
+
+class AcknowledgeType(IntEnum):
+    """Type of an acknowledgement; the numbers of ShareAcknowledge. A gap is an offset without a record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class Acknowledgement(NamedTuple):
+    """Acknowledgement of a range; both offsets inclusive. types: one for all, or one for each record."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
 
 
 def read_acknowledgements(
@@ -39,3 +56,20 @@ def read_acknowledgements(
 
 def _fits(types: Sequence[int], record_count: int) -> bool:
     return len(types) in (1, record_count)
+
+
+def runs_of(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int, int, AcknowledgeType]]:
+    """Return ranges of one type each, from the start offset on."""
+    first_offset, last_offset, types = acknowledgement
+    if len(types) == 1:
+        return [(max(first_offset, start_offset), last_offset, AcknowledgeType(types[0]))]
+    runs: list[tuple[int, int, AcknowledgeType]] = []
+    for offset, number in enumerate(types, start=first_offset):
+        if offset < start_offset:
+            continue
+        acknowledge_type = AcknowledgeType(number)
+        if runs and runs[-1][2] is acknowledge_type:
+            runs[-1] = (runs[-1][0], offset, acknowledge_type)
+        else:
+            runs.append((offset, offset, acknowledge_type))
+    return runs

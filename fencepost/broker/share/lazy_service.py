@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fencepost.broker.config import Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.group_configs import GroupConfigs
@@ -27,6 +29,7 @@ class LazyShareService:
         settings: Settings,
         clock: Clock,
         *,
+        take_producer_id: Callable[[], int | None],
         peers: Peers | None = None,
     ) -> None:
         self._topics = topics
@@ -34,6 +37,7 @@ class LazyShareService:
         self._group_configs = group_configs
         self._settings = settings
         self._clock = clock
+        self._take_producer_id = take_producer_id
         self._peers = peers
         self._made: ShareService | None = None
 
@@ -49,7 +53,13 @@ class LazyShareService:
             from fencepost.broker.share.service import ShareService
 
             made = ShareService(
-                self._topics, self._groups, self._group_configs, self._settings, self._clock, peers=self._peers
+                self._topics,
+                self._groups,
+                self._group_configs,
+                self._settings,
+                self._clock,
+                take_producer_id=self._take_producer_id,
+                peers=self._peers,
             )
             made.start()
             self._made = made

@@ -13,10 +13,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from fencepost.broker.share.acknowledgements import Acknowledgement, AcknowledgeType, runs_of
 from fencepost.broker.share.acquire_request import (
     AcquireMode,
     AcquireRequest,
@@ -36,30 +36,12 @@ LONGEST_LIMIT_WITHOUT_ISOLATION = 2
 _UNLIMITED = sys.maxsize
 
 
-class AcknowledgeType(IntEnum):
-    """Type of an acknowledgement; the numbers of ShareAcknowledge. A gap is an offset without a record."""
-
-    GAP = 0
-    ACCEPT = 1
-    RELEASE = 2
-    REJECT = 3
-    RENEW = 4
-
-
 class Acquired(NamedTuple):
     """Records acquired with one response; both offsets inclusive."""
 
     first_offset: int
     last_offset: int
     delivery_count: int
-
-
-class Acknowledgement(NamedTuple):
-    """Acknowledgement of a range; both offsets inclusive. types: one for all, or one for each record."""
-
-    first_offset: int
-    last_offset: int
-    types: Sequence[int]
 
 
 class AcknowledgementRefusal(NamedTuple):
@@ -122,16 +104,15 @@ class SharePartition:
                 return span.first_offset
         return self.end_offset if self.in_flight_count < limits.partition_max_record_locks else None
 
-    def first_undeliverable(self) -> RecordSpan | None:
-        """Return the first records that wait to be copied into the dead-letter topic; None if there are none.
-
-        They are neighbours with one delivery count and reason.
+    def first_undeliverable(self, first_offset: int = 0) -> RecordSpan | None:
+        """Return the first records, from an offset on, that wait to be copied into the dead-letter topic; None if there
+        are none. They are neighbours with one delivery count and reason.
         """
         found: RecordSpan | None = None
         for span in self._in_flight:
             if found is None:
-                if span.state is RecordState.ARCHIVING:
-                    found = span
+                if span.state is RecordState.ARCHIVING and span.last_offset >= first_offset:
+                    found = span.within(first_offset, span.last_offset)
             elif _fate(span) == _fate(found):
                 found = found._replace(last_offset=span.last_offset)
             else:
@@ -363,7 +344,7 @@ class SharePartition:
                 return AcknowledgementRefusal(
                     ErrorCode.INVALID_REQUEST, "The last offset is past the acquired records."
                 )
-            for first_offset, last_offset, acknowledge_type in _runs(acknowledgement, self.start_offset):
+            for first_offset, last_offset, acknowledge_type in runs_of(acknowledgement, self.start_offset):
                 if acknowledge_type is AcknowledgeType.RENEW and not limits.renew_acknowledge_enable:
                     return AcknowledgementRefusal(
                         ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
@@ -411,15 +392,12 @@ class SharePartition:
         A copy of records below the start has no effect on the others.
         """
         draft = self._in_flight.copy()
-        state_batches = []
 
         def become(span: RecordSpan) -> RecordSpan:
             return span.released(state) if span.state is RecordState.ARCHIVING else span
 
-        for span in draft.change(first_offset, last_offset, become):
-            if span.state is state:
-                state_batches.append(_state_batch(span))
-        return self._transition(draft, state_batches)
+        changed = draft.change(first_offset, last_offset, become)
+        return self._transition(draft, [_state_batch(span) for span in changed if span.state is state])
 
     def _transition(self, draft: AcquirableSpans, state_batches: list[StateBatch]) -> ShareTransition:
         done_counts = (
@@ -489,23 +467,6 @@ def _becomes(acknowledge_type: AcknowledgeType, span: RecordSpan, limits: ShareL
     if acknowledge_type is AcknowledgeType.GAP or not limits.has_dead_letter_topic:
         return RecordState.ARCHIVED
     return RecordState.ARCHIVING
-
-
-def _runs(acknowledgement: Acknowledgement, start_offset: int) -> list[tuple[int, int, AcknowledgeType]]:
-    """Return ranges of one type each, from the start offset on."""
-    first_offset, last_offset, types = acknowledgement
-    if len(types) == 1:
-        return [(max(first_offset, start_offset), last_offset, AcknowledgeType(types[0]))]
-    runs: list[tuple[int, int, AcknowledgeType]] = []
-    for offset, number in enumerate(types, start=first_offset):
-        if offset < start_offset:
-            continue
-        acknowledge_type = AcknowledgeType(number)
-        if runs and runs[-1][2] is acknowledge_type:
-            runs[-1] = (runs[-1][0], offset, acknowledge_type)
-        else:
-            runs.append((offset, offset, acknowledge_type))
-    return runs
 
 
 def _fate(span: RecordSpan) -> tuple[RecordState, int, bool]:

@@ -62,7 +62,15 @@ class _Write:
     is_on_its_way: it may have been stored already; nothing is added to it any more.
     """
 
-    __slots__ = ("batches", "dead_letters", "delivery_complete_count", "epochs", "is_on_its_way", "start_offset", "stored")
+    __slots__ = (
+        "batches",
+        "dead_letters",
+        "delivery_complete_count",
+        "epochs",
+        "is_on_its_way",
+        "start_offset",
+        "stored",
+    )
 
     def __init__(
         self,
@@ -261,9 +269,7 @@ class RemoteSharePersister(SharePersister):
             last.dead_letters = dead_letters or last.dead_letters
         else:
             stored = asyncio.get_running_loop().create_future()
-            writes.append(
-                _Write(epochs, start_offset, delivery_complete_count, state_batches, dead_letters, stored)
-            )
+            writes.append(_Write(epochs, start_offset, delivery_complete_count, state_batches, dead_letters, stored))
         return ErrorCode.NONE
 
     def durable(self, key: SharePartitionKey) -> Awaitable[ErrorCode]:

@@ -25,9 +25,12 @@ from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.share.acknowledgements import Acknowledgement
 from fencepost.broker.share.coordinator import ShareCoordinator
+from fencepost.broker.share.dead_letter_copies import DeadLetterCopies
+from fencepost.broker.share.dead_letter_logs import DeadLetterLogs
 from fencepost.broker.share.end_offsets import end_offsets
-from fencepost.broker.share.partition import Acknowledgement, AcknowledgementRefusal
+from fencepost.broker.share.partition import AcknowledgementRefusal
 from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey, ShareState
@@ -88,6 +91,7 @@ class ShareService:
 
     coordinator: stores states of share partitions on this node. persister: stores states here and on other nodes.
     share_partitions: those that this node leads. sessions: sessions of members with this node.
+    dead_letters: copies undeliverable records. take_producer_id: returns a new one, or None if none is reserved yet.
     peers: the channel to the other nodes; None for a node that is alone.
     """
 
@@ -99,6 +103,7 @@ class ShareService:
         settings: Settings,
         clock: Clock,
         *,
+        take_producer_id: Callable[[], int | None],
         peers: Peers | None = None,
     ) -> None:
         self._topics = topics
@@ -112,7 +117,9 @@ class ShareService:
             from fencepost.broker.share.remote_persister import RemoteSharePersister
 
             self.persister = RemoteSharePersister(self.coordinator, topics, peers, clock)
-        self.share_partitions = ServedSharePartitions(topics, self.persister, group_configs, clock)
+        dead_letter_logs = DeadLetterLogs(topics, settings, clock, peers)
+        self.dead_letters = DeadLetterCopies(dead_letter_logs, group_configs, clock, take_producer_id)
+        self.share_partitions = ServedSharePartitions(topics, self.persister, group_configs, clock, self.dead_letters)
         self.sessions = ShareSessions(settings.group_share_max_share_sessions)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._groups_of_connection: dict[ShareConnection, set[str]] = {}

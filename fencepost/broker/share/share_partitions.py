@@ -20,9 +20,12 @@ from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import Isolation, PartitionLog
 from fencepost.broker.metadata.image import TopicMetadata
+from fencepost.broker.share.acknowledgements import Acknowledgement
 from fencepost.broker.share.acquire_request import AcquireMode, ShareLimits
+from fencepost.broker.share.acquired_records import RecordSpan, RecordState
+from fencepost.broker.share.dead_letter_copies import DeadLetterCopies
+from fencepost.broker.share.dead_letters import is_under_way
 from fencepost.broker.share.partition import (
-    Acknowledgement,
     AcknowledgementRefusal,
     Acquired,
     SharePartition,
@@ -34,6 +37,7 @@ from fencepost.broker.share.shard import UNKNOWN_OFFSET, SharePartitionKey, Shar
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.stored.share_group_state import DeadLetterCopy
 
 log = get_logger(__name__)
 
@@ -82,6 +86,7 @@ class ServedSharePartition:
     """A share partition that this broker leads.
 
     is_dropped: this broker no longer serves it; users must release the object.
+    dead_letters: the last copy of records into a dead-letter topic; None before the first.
     """
 
     def __init__(
@@ -95,10 +100,12 @@ class ServedSharePartition:
         limits: Callable[[str], ShareLimits],
         clock: Clock,
         drop: Callable[[SharePartitionKey], None],
+        copies: DeadLetterCopies,
     ) -> None:
         self.key = key
         self.log = partition_log
         self.is_dropped = False
+        self.dead_letters = state.dead_letters
         self._partition = SharePartition(start_offset, state.state_batches)
         self._state_epoch = state.state_epoch
         self._leader_epoch = partition_log.leader_epoch
@@ -106,6 +113,7 @@ class ServedSharePartition:
         self._limits = limits
         self._clock = steady(clock)
         self._drop = drop
+        self._copies = copies
         self._watchers: dict[Callable[[], None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -125,6 +133,7 @@ class ServedSharePartition:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._copies.end(self)
         self._notify()
 
     def _notify(self) -> None:
@@ -212,9 +221,9 @@ class ServedSharePartition:
         transition = self._partition.release(member_id, self._limits(self.key.group_id))
         return ErrorCode.NONE if transition is None else self._write_and_apply(transition)
 
-    def _write_and_apply(self, transition: ShareTransition) -> ErrorCode:
-        """Write a transition, then apply it, in one step."""
-        if transition.state_batches:
+    def _write_and_apply(self, transition: ShareTransition, copy: DeadLetterCopy | None = None) -> ErrorCode:
+        """Write a transition, and a copy if it has changed, then apply them, in one step."""
+        if transition.state_batches or copy is not None:
             error = self._persister.write(
                 self.key,
                 state_epoch=self._state_epoch,
@@ -222,12 +231,16 @@ class ServedSharePartition:
                 start_offset=self._partition.start_offset,
                 delivery_complete_count=transition.delivery_complete_count,
                 state_batches=transition.state_batches,
+                dead_letters=() if copy is None else (copy,),
             )
             if error is not ErrorCode.NONE:
                 return self._refused(error)
         try:
             self._partition.apply(transition)
+            if copy is not None:
+                self.dead_letters = copy
             self._schedule()
+            self._copy_undeliverable(transition)
             self._notify()
         except BaseException as error:  # noqa: BLE001  # passed on or logged by `failed`
             return self._failed(error)
@@ -251,6 +264,36 @@ class ServedSharePartition:
             self._drop(self.key)
         return error_of_acknowledgement(error)
 
+    # Dead letters
+
+    @property
+    def has_undeliverable(self) -> bool:
+        """Whether records wait for the dead-letter topic."""
+        return is_under_way(self.dead_letters) or self._partition.first_undeliverable() is not None
+
+    def first_undeliverable(self, first_offset: int = 0) -> RecordSpan | None:
+        return self._partition.first_undeliverable(first_offset)
+
+    def continue_copies(self) -> None:
+        """Continue what was stored when the share partition was loaded."""
+        if self.has_undeliverable:
+            self._copies.begin(self)
+
+    def _copy_undeliverable(self, transition: ShareTransition) -> None:
+        if any(batch.delivery_state == RecordState.ARCHIVING for batch in transition.state_batches):
+            self._copies.begin(self)
+
+    def store_copy(self, copy: DeadLetterCopy, first_offset: int, last_offset: int, state: RecordState) -> ErrorCode:
+        """See `WaitingSharePartition`."""
+        return self._write_and_apply(self._partition.settle(first_offset, last_offset, state), copy)
+
+    async def copy_durable(self) -> ErrorCode:
+        """See `WaitingSharePartition`."""
+        error = await self._persister.durable(self.key)
+        if error is not ErrorCode.NONE and not self.is_dropped:
+            self._drop(self.key)  # the state in memory is ahead of the stored one
+        return error
+
     # Time
 
     def _schedule(self) -> None:
@@ -271,6 +314,7 @@ class ServedSharePartition:
         if transition is not None and self._write_and_apply(transition) is not ErrorCode.NONE and not self.is_dropped:
             # No client depends on this write: after a crash these deliveries are only not counted.
             self._partition.apply(transition)
+            self._copy_undeliverable(transition)
             self._notify()
         self._schedule()
 
@@ -278,11 +322,19 @@ class ServedSharePartition:
 class ServedSharePartitions:
     """All share partitions that this broker serves."""
 
-    def __init__(self, topics: Topics, persister: SharePersister, group_configs: GroupConfigs, clock: Clock) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        persister: SharePersister,
+        group_configs: GroupConfigs,
+        clock: Clock,
+        copies: DeadLetterCopies,
+    ) -> None:
         self._topics = topics
         self._persister = persister
         self._group_configs = group_configs
         self._clock = clock
+        self._copies = copies
         self._partitions: dict[SharePartitionKey, ServedSharePartition] = {}
         self._loading: dict[SharePartitionKey, asyncio.Task[ServedSharePartition | ErrorCode]] = {}
 
@@ -298,6 +350,7 @@ class ServedSharePartitions:
         self._topics.on_resigned.remove(self._partition_resigned)
         self._persister.on_lost.remove(self.drop)
         await end_tasks(*self._loading.values())
+        await self._copies.close()
         for key in list(self._partitions):
             self.drop(key)
 
@@ -317,8 +370,10 @@ class ServedSharePartitions:
             share_partition.close()
 
     def drop_group(self, group_id: str) -> None:
-        for key in [key for key in self._partitions if key.group_id == group_id]:
-            self.drop(key)
+        """Drop the share partitions of a group that nobody reads here, but none whose dead letters are being copied."""
+        for key, share_partition in list(self._partitions.items()):
+            if key.group_id == group_id and not share_partition.has_undeliverable:
+                self.drop(key)
 
     # Finding
 
@@ -371,8 +426,10 @@ class ServedSharePartitions:
             limits=self.limits,
             clock=self._clock,
             drop=self.drop,
+            copies=self._copies,
         )
         self._partitions[key] = share_partition
+        share_partition.continue_copies()
         log.info(
             "share_partition_loaded",
             group_id=key.group_id,
@@ -404,6 +461,7 @@ class ServedSharePartitions:
             delivery_count_limit=value(group_id, "share.delivery.count.limit"),
             partition_max_record_locks=value(group_id, "share.partition.max.record.locks"),
             renew_acknowledge_enable=value(group_id, "share.renew.acknowledge.enable"),
+            has_dead_letter_topic=value(group_id, "errors.deadletterqueue.topic.name") != "",
         )
 
     def isolation(self, group_id: str) -> Isolation:

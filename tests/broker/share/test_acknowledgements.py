@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.share.acknowledgements import read_acknowledgements
-from fencepost.broker.share.partition import Acknowledgement
+from fencepost.broker.share.acknowledgements import Acknowledgement, read_acknowledgements
 from fencepost.protocol.messages.share_fetch import AcknowledgementBatch
 
 

@@ -14,7 +14,9 @@ from tests.support.group_broker import GroupBroker
 
 def on_demand(broker: GroupBroker) -> LazyShareService:
     topics: Any = cast("Any", broker.topics)
-    return LazyShareService(topics, broker.groups, broker.group_configs, broker.settings, broker.clock)
+    return LazyShareService(
+        topics, broker.groups, broker.group_configs, broker.settings, broker.clock, take_producer_id=lambda: None
+    )
 
 
 async def test_the_service_is_made_once_at_its_first_use() -> None:

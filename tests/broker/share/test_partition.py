@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.broker.share.acknowledgements import Acknowledgement, AcknowledgeType
 from fencepost.broker.share.acquire_request import AcquireMode, OffsetRange, ShareLimits
 from fencepost.broker.share.acquired_records import RecordState
 from fencepost.broker.share.partition import (
-    Acknowledgement,
     AcknowledgementRefusal,
-    AcknowledgeType,
     SharePartition,
     ShareTransition,
 )

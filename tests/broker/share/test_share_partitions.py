@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.share.dead_letter_copies import DeadLetterCopies
 from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.shard import SharePartitionKey, ShareState
 from fencepost.broker.share.share_partitions import ServedSharePartition, ServedSharePartitions
@@ -46,7 +47,10 @@ async def moved_while_it_is_loaded(
 ) -> tuple[ServedSharePartition | ErrorCode, ServedSharePartitions, SharePartitionKey]:
     topic = broker.topics.add("work", 1)
     persister = SlowPersister()
-    partitions = ServedSharePartitions(cast("Any", broker.topics), persister, broker.group_configs, broker.clock)
+    copies = DeadLetterCopies(cast("Any", None), broker.group_configs, broker.clock, lambda: None)
+    partitions = ServedSharePartitions(
+        cast("Any", broker.topics), persister, broker.group_configs, broker.clock, copies
+    )
     partitions.start()
     key = SharePartitionKey("workers", topic.topic_id, 0)
     loading = asyncio.ensure_future(partitions.get(key, cast("Any", broker.topics.logs[WORK])))

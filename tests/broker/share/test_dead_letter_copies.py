@@ -1,0 +1,376 @@
+"""Dead letters of a whole node: copied once whatever happens between the steps, and never archived uncopied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.share import dead_letter_copies
+from fencepost.broker.share.dead_letter_logs import DeadLetterLogs, NoDeadLetterTopic
+from fencepost.broker.share.shard import SharePartitionKey
+from fencepost.broker.share.share_partitions import ServedSharePartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record import Record
+from fencepost.protocol.record_batch import iterate_batches, read_records
+from tests.broker.supervision.planting import until
+from tests.support.share_broker import ShareBroker, lent, running_share_broker
+
+REJECT, RELEASE = 3, 2
+DLQ = "dlq.orders"
+CONFIGS = {"errors_deadletterqueue_topic_name": DLQ}
+COPIED = {**CONFIGS, "errors_deadletterqueue_copy_record_enable": "true"}
+ENABLED: dict[str, str | None] = {"errors.deadletterqueue.group.enable": "true"}
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letter_copies, "LONGEST_PAUSE_S", 0.05)
+
+
+async def create(broker: ShareBroker, name: str = DLQ, partition_count: int = 1, **configs: str) -> None:
+    given = {**ENABLED, **{config.replace("_", "."): text for config, text in configs.items()}}
+    error, message = await broker.node.services.topics.create(name, partition_count, given)
+    assert error is ErrorCode.NONE, message
+
+
+async def prepared(broker: ShareBroker, record_count: int = 3, **configs: str) -> int:
+    """The epoch of a member that may read `orders`, from the first record on."""
+    await broker.create("orders")
+    await broker.configure("g", share_auto_offset_reset="earliest", **configs)
+    epoch = await broker.join("m", ["orders"])
+    await broker.produce("orders", record_count)
+    return epoch
+
+
+def letters(broker: ShareBroker, name: str = DLQ, partition: int = 0) -> list[Record]:
+    log = broker.node.services.topics.log(TopicPartition(name, partition))
+    if log is None:
+        return []
+    read = log.read(0, 1 << 24, isolation=Isolation.READ_UNCOMMITTED)
+    return [record for batch in iterate_batches(read.records) for record in read_records(batch)]
+
+
+def originals(broker: ShareBroker, name: str = DLQ) -> list[int]:
+    """The offsets from which the dead letters come."""
+    return [int(dict(record.headers)["__dlq.errors.offset"] or b"-1") for record in letters(broker, name)]
+
+
+def served(broker: ShareBroker) -> ServedSharePartition:
+    key = SharePartitionKey("g", broker.topic_id("orders"), 0)
+    found = broker.node.services.shares.share_partitions.loaded(key)
+    assert found is not None
+    return found
+
+
+async def copied(broker: ShareBroker) -> None:
+    await until(lambda: not served(broker).has_undeliverable)
+
+
+async def reject(broker: ShareBroker, first_offset: int, last_offset: int, epoch: int = 1) -> None:
+    (topic,) = (await broker.acknowledge("m", epoch, (first_offset, last_offset, [REJECT]))).responses
+    assert topic.partitions[0].error_code == ErrorCode.NONE
+
+
+async def test_a_rejected_record_is_copied_with_kafkas_headers_and_not_delivered_again(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, **CONFIGS)
+        assert lent(await broker.fetch("m", 0)) == [(0, 2, 1)]
+        await reject(broker, 1, 1)
+        await copied(broker)
+        (letter,) = letters(broker)
+        assert (letter.key, letter.value) == (None, None)
+        assert letter.headers == (
+            ("__dlq.errors.topic", b"orders"),
+            ("__dlq.errors.partition", b"0"),
+            ("__dlq.errors.offset", b"1"),
+            ("__dlq.errors.group", b"g"),
+            ("__dlq.errors.delivery.count", b"1"),
+            ("__dlq.errors.message", b"Offset rejected by client."),
+        )
+        await broker.acknowledge("m", 2, (0, 0, [RELEASE]), (2, 2, [RELEASE]))
+        assert [one[:2] for one in lent(await broker.fetch("m", 3))] == [(0, 0), (2, 2)]
+        assert broker.node.services.shares.dead_letters.counts["g"].copied == 1
+
+
+async def test_a_record_that_was_delivered_as_often_as_allowed_is_copied_with_its_key_and_value(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, 1, share_delivery_count_limit="2", **COPIED)
+        assert lent(await broker.fetch("m", 0)) == [(0, 0, 1)]
+        assert lent(await broker.fetch("m", 1, (0, 0, [RELEASE]))) == [(0, 0, 2)]
+        broker.clock.time_ms += 60_000
+        served(broker)._expire_locks()
+        await copied(broker)
+        (letter,) = letters(broker)
+        assert letter.value == b"value"
+        headers = dict(letter.headers)
+        assert headers["__dlq.errors.delivery.count"] == b"2"
+        assert headers["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
+
+
+async def test_a_group_without_a_dead_letter_topic_archives_at_once(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await prepared(broker)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        assert not served(broker).has_undeliverable
+        assert served(broker).dead_letters is None
+
+
+async def test_the_partition_of_a_dead_letter_follows_from_that_of_its_record(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker, partition_count=3)
+        logs = broker.node.services.shares.dead_letters._logs
+        assert [(await logs.target(DLQ, number)).partition for number in (0, 2, 3, 7)] == [0, 2, 0, 1]
+
+
+# Crashes
+
+
+def crash(
+    monkeypatch: pytest.MonkeyPatch, of: type, name: str, *, passed_count: int, is_after: bool
+) -> Callable[[], bool]:
+    """Let the copying end at a call, as if its process were killed there. Returns whether it has."""
+    original = getattr(of, name)
+    calls = 0
+
+    def passes() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls == passed_count + 1
+
+    async def crashing_later(*arguments: Any) -> Any:
+        is_here = passes()
+        if is_here and not is_after:
+            raise asyncio.CancelledError
+        outcome = await original(*arguments)
+        if is_here:
+            raise asyncio.CancelledError
+        return outcome
+
+    def crashing(*arguments: Any) -> Any:
+        is_here = passes()
+        if is_here and not is_after:
+            raise asyncio.CancelledError
+        outcome = original(*arguments)
+        if is_here:
+            raise asyncio.CancelledError
+        return outcome
+
+    monkeypatch.setattr(of, name, crashing_later if asyncio.iscoroutinefunction(original) else crashing)
+    return lambda: calls > passed_count
+
+
+STEPS = {
+    "the decision is stored": (ServedSharePartition, "store_copy", 0),
+    "the decision is durable": (ServedSharePartition, "copy_durable", 0),
+    "the batch is appended": (DeadLetterLogs, "append", 0),
+    "the completion is stored": (ServedSharePartition, "store_copy", 1),
+}
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_crash_at_any_step_neither_loses_a_dead_letter_nor_copies_it_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_after: bool
+) -> None:
+    of, name, passed_count = STEPS[step]
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, **COPIED)
+        assert lent(await broker.fetch("m", 0)) == [(0, 2, 1)]
+        with monkeypatch.context() as patched:
+            has_crashed = crash(patched, of, name, passed_count=passed_count, is_after=is_after)
+            await reject(broker, 0, 2)
+            await until(has_crashed)
+            await asyncio.sleep(0)
+    async with running_share_broker(tmp_path) as broker:
+        await broker.join("m", ["orders"])
+        assert lent(await broker.fetch("m", 0)) == []
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+        # The sequences go on behind the copy.
+        await broker.produce("orders", 1)
+        assert lent(await broker.fetch("m", 1)) == [(3, 3, 1)]
+        await reject(broker, 3, 3, epoch=2)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2, 3]
+
+
+async def test_a_batch_whose_answer_was_lost_is_not_appended_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = DeadLetterLogs.append
+    calls = 0
+
+    async def unanswered(*arguments: Any) -> ErrorCode:
+        nonlocal calls
+        calls += 1
+        error = await original(*arguments)
+        return ErrorCode.LEADER_NOT_AVAILABLE if calls <= 2 else error
+
+    monkeypatch.setattr(DeadLetterLogs, "append", unanswered)
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+        counts = broker.node.services.shares.dead_letters.counts["g"]
+        assert (counts.copied, counts.failed) == (3, 2)
+
+
+async def test_dead_letters_survive_the_member_that_left_at_once(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        broker.connection.close()
+        await create(broker)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+
+
+async def test_a_log_that_has_lost_earlier_batches_gets_the_records_under_a_new_producer_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = DeadLetterLogs.append
+    producer_ids = []
+
+    async def lost_once(logs: DeadLetterLogs, target: Any, batch: bytearray) -> ErrorCode:
+        (header,) = [one.header for one in iterate_batches(memoryview(batch))]
+        producer_ids.append(header.producer_id)
+        if len(producer_ids) == 1:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return await original(logs, target, batch)
+
+    monkeypatch.setattr(DeadLetterLogs, "append", lost_once)
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+        assert len(set(producer_ids)) == 2
+
+
+# The dead-letter topic
+
+
+async def test_records_wait_for_a_missing_topic_and_are_copied_when_it_is_created(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        counts = broker.node.services.shares.dead_letters.counts
+        await until(lambda: "g" in counts and counts["g"].failed > 1)
+        assert served(broker).has_undeliverable
+        await create(broker)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+
+
+async def test_waiting_records_are_archived_when_the_group_has_no_dead_letter_topic_any_more(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        await broker.configure("g", errors_deadletterqueue_topic_name="")
+        await copied(broker)
+        await broker.produce("orders", 1)
+        assert lent(await broker.fetch("m", 2)) == [(3, 3, 1)]
+
+
+async def test_a_missing_topic_is_created_if_the_broker_may(tmp_path: Path) -> None:
+    settings = {"errors_deadletterqueue_auto_create_topics_enable": True}
+    async with running_share_broker(tmp_path, **settings) as broker:
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+        topic = broker.node.services.topics.metadata.get(DLQ)
+        assert topic is not None
+        assert topic.configs == ENABLED
+
+
+async def test_a_topic_that_was_deleted_before_the_batch_came_gets_the_records_under_its_new_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, **CONFIGS)
+        await broker.fetch("m", 0)
+        with monkeypatch.context() as patched:
+            has_crashed = crash(patched, DeadLetterLogs, "append", passed_count=0, is_after=True)
+            await reject(broker, 0, 2)
+            await until(has_crashed)
+        await broker.node.services.topics.delete(DLQ)
+        await create(broker)
+        served(broker).continue_copies()
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+
+
+async def test_a_record_that_is_too_large_for_the_topic_leaves_its_headers_there(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker, max_message_bytes="600")
+        await prepared(broker, 4, **COPIED)
+        log = broker.node.services.topics.log(TopicPartition("orders", 0))
+        assert log is not None
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 3)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2, 3]
+        assert [record.value for record in letters(broker)] == [b"value"] * 4
+
+
+async def test_a_record_that_retention_has_deleted_leaves_its_headers(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await prepared(broker, **COPIED)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 2)
+        await broker.node.services.topics.delete_records({TopicPartition("orders", 0): 3})
+        await broker.produce("orders", 1)
+        assert lent(await broker.fetch("m", 2)) in ([], [(3, 3, 1)])
+        await create(broker)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+        assert [record.value for record in letters(broker)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "configs", "reason"),
+    [
+        ("dlq.a", {"errors_deadletterqueue_group_enable": "false"}, "errors.deadletterqueue.group.enable=false"),
+        ("other", {}, "does not begin with dlq."),
+        ("__dlq", {}, "begins with __"),
+    ],
+)
+async def test_a_topic_that_may_not_have_dead_letters_gets_none(
+    tmp_path: Path, name: str, configs: dict[str, str], reason: str
+) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker, name, **configs)
+        logs = broker.node.services.shares.dead_letters._logs
+        with pytest.raises(NoDeadLetterTopic, match=reason):
+            await logs.target(name, 0)
+
+
+async def test_many_records_are_copied_in_several_batches_in_order(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, 1_200, **CONFIGS)
+        assert lent(await broker.fetch("m", 0, max_records=1_200)) != []
+        await reject(broker, 0, 1_199)
+        await copied(broker)
+        assert originals(broker) == list(range(1_200))
