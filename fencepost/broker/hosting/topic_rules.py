@@ -135,6 +135,7 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         compression_type=values["compression.type"],
         compression_zstd_level=values["compression.zstd.level"],
         delete_retention_ms=values["delete.retention.ms"],
+        errors_deadletterqueue_group_enable=values["errors.deadletterqueue.group.enable"],
         file_delete_delay_ms=values["file.delete.delay.ms"],
         flush_interval_messages=values["flush.messages"],
         flush_ms=values["flush.ms"],

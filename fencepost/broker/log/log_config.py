@@ -22,6 +22,7 @@ class LogConfig:
     compression_type: str = "producer"
     compression_zstd_level: int = 3
     delete_retention_ms: int = 86_400_000
+    errors_deadletterqueue_group_enable: bool = False
     file_delete_delay_ms: int = 60_000
     flush_interval_messages: int = 1  # 1: every acknowledgement waits for the disk; larger: the page cache is enough
     flush_ms: int = MAX_INT64  # if the page cache is enough: longest wait of records for the disk

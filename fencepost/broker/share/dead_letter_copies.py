@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
@@ -24,7 +24,6 @@ from fencepost.broker.share.dead_letter_logs import DeadLetterLogs, NoDeadLetter
 from fencepost.broker.share.dead_letter_sources import SourceUnreadable, source_records
 from fencepost.broker.share.dead_letters import (
     MOST_RECORDS,
-    NO_OFFSET,
     DeadLetterTarget,
     Origin,
     batch_of,
@@ -32,6 +31,7 @@ from fencepost.broker.share.dead_letters import (
     completed,
     dead_letters,
     fitting,
+    given_up,
     is_under_way,
     next_copy,
     reason_of,
@@ -112,7 +112,7 @@ class DeadLetterCopies:
         if task is None or task.done():
             task = COPYING.start_retrying(partial(self._copy_all, served), concerns=served.key)
             self._tasks[served] = task
-            task.add_done_callback(partial(self._ended, served))
+            task.add_done_callback(COPYING.callback(partial(self._ended, served), concerns=served.key))
 
     def _ended(self, served: WaitingSharePartition, task: asyncio.Task[None]) -> None:
         if self._tasks.get(served) is task:
@@ -211,10 +211,7 @@ class DeadLetterCopies:
         """Archive records uncopied: the group has no dead-letter topic any more."""
         offsets = self._next_offsets(served)
         if offsets is not None:
-            last = served.dead_letters or DeadLetterCopy()
-            error = served.store_copy(
-                replace(last, first_offset=NO_OFFSET, last_offset=NO_OFFSET), *offsets, RecordState.ARCHIVED
-            )
+            error = served.store_copy(given_up(served.dead_letters), *offsets, RecordState.ARCHIVED)
             if error is not NO_ERROR:
                 raise CopyFailed(f"the share state refuses the end of the records: {error.name}")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.broker.config import Settings
-from fencepost.broker.config.topic_settings import TOPIC_SETTINGS
 from fencepost.broker.hosting.peers import Peers, PeerUnreachable, received_error
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT, Topics
 from fencepost.broker.kernel.clock import Clock
@@ -66,7 +65,7 @@ class DeadLetterLogs:
         if topic is None:
             topic = await self._create(name)
         target = self._target(topic, source_partition % topic.partition_count)
-        if not TOPIC_SETTINGS[ENABLE].setting.parse(topic.configs.get(ENABLE, "false")):
+        if not self._topics.log_config(name).errors_deadletterqueue_group_enable:
             raise NoDeadLetterTopic(f"the topic {name} has {ENABLE}=false")
         return target
 

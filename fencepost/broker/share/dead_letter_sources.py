@@ -38,7 +38,7 @@ async def source_records(
     """
     found: dict[int, Record] = {}
     size_bytes = 0
-    offset = max(first_offset, log.log_start_offset)
+    offset = first_offset = max(first_offset, log.log_start_offset)
     while offset <= last_offset:
         read = log.read(offset, READ_BYTES, isolation=Isolation.READ_UNCOMMITTED)
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE and offset < log.log_start_offset:

@@ -9,7 +9,6 @@ Source: KIP-1191; Kafka's ShareGroupDLQRecordHelper, ShareGroupDLQValidator and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from fencepost.protocol.record import Record
@@ -79,14 +78,24 @@ def next_copy(
     """Decide on a copy, none being under way. producer_id: a new one; None to continue the last copy's sequences."""
     if producer_id is None:
         assert last is not None
-        return replace(last, first_offset=first_offset, last_offset=last_offset)
+        return _with(last, last.base_sequence, first_offset, last_offset)
     return DeadLetterCopy(target.topic_id, target.partition, producer_id, 0, first_offset, last_offset)
 
 
 def completed(copy: DeadLetterCopy) -> DeadLetterCopy:
     """The copy after its batch is durable in the dead-letter topic."""
     sequence = copy.base_sequence + copy.last_offset - copy.first_offset + 1
-    return replace(copy, base_sequence=sequence, first_offset=NO_OFFSET, last_offset=NO_OFFSET)
+    return _with(copy, sequence, NO_OFFSET, NO_OFFSET)
+
+
+def given_up(copy: DeadLetterCopy | None) -> DeadLetterCopy:
+    """The copy if its records are archived uncopied. Its sequence may be in use: it is never continued."""
+    copy = DeadLetterCopy() if copy is None else copy
+    return _with(copy, HIGHEST_SEQUENCE, NO_OFFSET, NO_OFFSET)
+
+
+def _with(copy: DeadLetterCopy, base_sequence: int, first_offset: int, last_offset: int) -> DeadLetterCopy:
+    return DeadLetterCopy(copy.topic_id, copy.partition, copy.producer_id, base_sequence, first_offset, last_offset)
 
 
 # Records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.broker.share.share_partitions import ServedSharePartition
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record import Record
-from fencepost.protocol.record_batch import iterate_batches, read_records
+from fencepost.protocol.record_batch import build_batch, iterate_batches, read_records
 from tests.broker.supervision.planting import until
 from tests.support.share_broker import ShareBroker, lent, running_share_broker
 
@@ -33,13 +33,14 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_copies, "LONGEST_PAUSE_S", 0.05)
 
 
-async def create(broker: ShareBroker, name: str = DLQ, partition_count: int = 1, **configs: str) -> None:
-    given = {**ENABLED, **{config.replace("_", "."): text for config, text in configs.items()}}
-    error, message = await broker.node.services.topics.create(name, partition_count, given)
+async def create(
+    broker: ShareBroker, name: str = DLQ, partition_count: int = 1, configs: dict[str, str] | None = None
+) -> None:
+    error, message = await broker.node.services.topics.create(name, partition_count, {**ENABLED, **(configs or {})})
     assert error is ErrorCode.NONE, message
 
 
-async def prepared(broker: ShareBroker, record_count: int = 3, **configs: str) -> int:
+async def prepared(broker: ShareBroker, configs: Mapping[str, str], record_count: int = 3) -> int:
     """The epoch of a member that may read `orders`, from the first record on."""
     await broker.create("orders")
     await broker.configure("g", share_auto_offset_reset="earliest", **configs)
@@ -80,7 +81,7 @@ async def reject(broker: ShareBroker, first_offset: int, last_offset: int, epoch
 async def test_a_rejected_record_is_copied_with_kafkas_headers_and_not_delivered_again(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         assert lent(await broker.fetch("m", 0)) == [(0, 2, 1)]
         await reject(broker, 1, 1)
         await copied(broker)
@@ -102,7 +103,7 @@ async def test_a_rejected_record_is_copied_with_kafkas_headers_and_not_delivered
 async def test_a_record_that_was_delivered_as_often_as_allowed_is_copied_with_its_key_and_value(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, 1, share_delivery_count_limit="2", **COPIED)
+        await prepared(broker, {**COPIED, "share_delivery_count_limit": "2"}, 1)
         assert lent(await broker.fetch("m", 0)) == [(0, 0, 1)]
         assert lent(await broker.fetch("m", 1, (0, 0, [RELEASE]))) == [(0, 0, 2)]
         broker.clock.time_ms += 60_000
@@ -117,7 +118,7 @@ async def test_a_record_that_was_delivered_as_often_as_allowed_is_copied_with_it
 
 async def test_a_group_without_a_dead_letter_topic_archives_at_once(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await prepared(broker)
+        await prepared(broker, {})
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         assert not served(broker).has_undeliverable
@@ -184,7 +185,7 @@ async def test_a_crash_at_any_step_neither_loses_a_dead_letter_nor_copies_it_twi
     of, name, passed_count = STEPS[step]
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, **COPIED)
+        await prepared(broker, COPIED)
         assert lent(await broker.fetch("m", 0)) == [(0, 2, 1)]
         with monkeypatch.context() as patched:
             has_crashed = crash(patched, of, name, passed_count=passed_count, is_after=is_after)
@@ -192,7 +193,7 @@ async def test_a_crash_at_any_step_neither_loses_a_dead_letter_nor_copies_it_twi
             await until(has_crashed)
             await asyncio.sleep(0)
     async with running_share_broker(tmp_path) as broker:
-        await broker.join("m", ["orders"])
+        await broker.heartbeat("m", 0, ["orders"])
         assert lent(await broker.fetch("m", 0)) == []
         await copied(broker)
         assert originals(broker) == [0, 1, 2]
@@ -219,7 +220,7 @@ async def test_a_batch_whose_answer_was_lost_is_not_appended_again(
     monkeypatch.setattr(DeadLetterLogs, "append", unanswered)
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         await copied(broker)
@@ -230,7 +231,7 @@ async def test_a_batch_whose_answer_was_lost_is_not_appended_again(
 
 async def test_dead_letters_survive_the_member_that_left_at_once(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         broker.connection.close()
@@ -255,7 +256,7 @@ async def test_a_log_that_has_lost_earlier_batches_gets_the_records_under_a_new_
     monkeypatch.setattr(DeadLetterLogs, "append", lost_once)
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         await copied(broker)
@@ -268,7 +269,7 @@ async def test_a_log_that_has_lost_earlier_batches_gets_the_records_under_a_new_
 
 async def test_records_wait_for_a_missing_topic_and_are_copied_when_it_is_created(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         counts = broker.node.services.shares.dead_letters.counts
@@ -281,7 +282,7 @@ async def test_records_wait_for_a_missing_topic_and_are_copied_when_it_is_create
 
 async def test_waiting_records_are_archived_when_the_group_has_no_dead_letter_topic_any_more(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         await broker.configure("g", errors_deadletterqueue_topic_name="")
@@ -293,7 +294,7 @@ async def test_waiting_records_are_archived_when_the_group_has_no_dead_letter_to
 async def test_a_missing_topic_is_created_if_the_broker_may(tmp_path: Path) -> None:
     settings = {"errors_deadletterqueue_auto_create_topics_enable": True}
     async with running_share_broker(tmp_path, **settings) as broker:
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         await copied(broker)
@@ -308,7 +309,7 @@ async def test_a_topic_that_was_deleted_before_the_batch_came_gets_the_records_u
 ) -> None:
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, **CONFIGS)
+        await prepared(broker, CONFIGS)
         await broker.fetch("m", 0)
         with monkeypatch.context() as patched:
             has_crashed = crash(patched, DeadLetterLogs, "append", passed_count=0, is_after=True)
@@ -323,20 +324,46 @@ async def test_a_topic_that_was_deleted_before_the_batch_came_gets_the_records_u
 
 async def test_a_record_that_is_too_large_for_the_topic_leaves_its_headers_there(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await create(broker, max_message_bytes="600")
-        await prepared(broker, 4, **COPIED)
+        await create(broker, configs={"max.message.bytes": "600"})
+        await prepared(broker, COPIED, 3)
         log = broker.node.services.topics.log(TopicPartition("orders", 0))
         assert log is not None
+        large = Record(0, broker.clock.time_ms, None, b"v" * 1_000, ())
+        log.append(memoryview(build_batch([large])), now_ms=broker.clock.time_ms)
+        await log.flushed()
         await broker.fetch("m", 0)
         await reject(broker, 0, 3)
         await copied(broker)
         assert originals(broker) == [0, 1, 2, 3]
-        assert [record.value for record in letters(broker)] == [b"value"] * 4
+        assert [record.value for record in letters(broker)] == [b"value"] * 3 + [None]
+
+
+async def test_a_topic_whose_bound_was_lowered_after_the_decision_gets_the_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, COPIED, 1)
+        log = broker.node.services.topics.log(TopicPartition("orders", 0))
+        assert log is not None
+        large = Record(0, broker.clock.time_ms, None, b"v" * 1_000, ())
+        log.append(memoryview(build_batch([large])), now_ms=broker.clock.time_ms)
+        await log.flushed()
+        await broker.fetch("m", 0)
+        with monkeypatch.context() as patched:
+            has_crashed = crash(patched, DeadLetterLogs, "append", passed_count=0, is_after=False)
+            await reject(broker, 0, 1)
+            await until(has_crashed)
+        await broker.node.services.topics.alter_configs(DLQ, {**ENABLED, "max.message.bytes": "600"})
+        served(broker).continue_copies()
+        await copied(broker)
+        assert originals(broker) == [0, 1]
+        assert [record.value for record in letters(broker)] == [None, None]
 
 
 async def test_a_record_that_retention_has_deleted_leaves_its_headers(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await prepared(broker, **COPIED)
+        await prepared(broker, COPIED)
         await broker.fetch("m", 0)
         await reject(broker, 0, 2)
         await broker.node.services.topics.delete_records({TopicPartition("orders", 0): 3})
@@ -351,7 +378,7 @@ async def test_a_record_that_retention_has_deleted_leaves_its_headers(tmp_path: 
 @pytest.mark.parametrize(
     ("name", "configs", "reason"),
     [
-        ("dlq.a", {"errors_deadletterqueue_group_enable": "false"}, "errors.deadletterqueue.group.enable=false"),
+        ("dlq.a", {"errors.deadletterqueue.group.enable": "false"}, "errors.deadletterqueue.group.enable=false"),
         ("other", {}, "does not begin with dlq."),
         ("__dlq", {}, "begins with __"),
     ],
@@ -360,7 +387,7 @@ async def test_a_topic_that_may_not_have_dead_letters_gets_none(
     tmp_path: Path, name: str, configs: dict[str, str], reason: str
 ) -> None:
     async with running_share_broker(tmp_path) as broker:
-        await create(broker, name, **configs)
+        await create(broker, name, configs=configs)
         logs = broker.node.services.shares.dead_letters._logs
         with pytest.raises(NoDeadLetterTopic, match=reason):
             await logs.target(name, 0)
@@ -369,7 +396,7 @@ async def test_a_topic_that_may_not_have_dead_letters_gets_none(
 async def test_many_records_are_copied_in_several_batches_in_order(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
         await create(broker)
-        await prepared(broker, 1_200, **CONFIGS)
+        await prepared(broker, CONFIGS, 1_200)
         assert lent(await broker.fetch("m", 0, max_records=1_200)) != []
         await reject(broker, 0, 1_199)
         await copied(broker)

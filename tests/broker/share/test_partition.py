@@ -490,3 +490,59 @@ def test_a_log_that_begins_later_is_news_once() -> None:
     assert reader.partition.log_start_moved(20)
     assert not reader.partition.log_start_moved(20)
     assert reader.partition.start_offset == 20
+
+
+# Dead letters
+
+WITH_DEAD_LETTERS = ShareLimits(has_dead_letter_topic=True, delivery_count_limit=2)
+
+
+def undeliverable(partition: SharePartition, first_offset: int = 0) -> tuple[int, int, int, bool] | None:
+    span = partition.first_undeliverable(first_offset)
+    return None if span is None else (span.first_offset, span.last_offset, span.delivery_count, span.is_rejected)
+
+
+def test_rejected_records_wait_for_the_dead_letter_topic_and_hold_back_the_start() -> None:
+    reader = Reader(limits=WITH_DEAD_LETTERS)
+    reader.fetch("a", maximum_count=10)
+    assert reader.acknowledge((0, 3, [REJECT]), (4, 9, [ACCEPT])) is ErrorCode.NONE
+    assert undeliverable(reader.partition) == (0, 3, 1, True)
+    assert reader.partition.start_offset == 0
+    assert reader.fetch("b", maximum_count=10) == [(10, 19, 1)]
+    reader.partition.apply(reader.partition.settle(0, 1, RecordState.ARCHIVED))
+    assert undeliverable(reader.partition) == (2, 3, 1, True)
+    assert undeliverable(reader.partition, 3) == (3, 3, 1, True)
+    assert reader.partition.start_offset == 2
+    reader.partition.apply(reader.partition.settle(2, 3, RecordState.ARCHIVED))
+    assert reader.partition.start_offset == 10
+    assert undeliverable(reader.partition) is None
+
+
+def test_records_delivered_too_often_wait_apart_from_rejected_ones_and_gaps_do_not() -> None:
+    reader = Reader(limits=WITH_DEAD_LETTERS)
+    reader.fetch("a", maximum_count=10)
+    assert reader.acknowledge((0, 9, [RELEASE])) is ErrorCode.NONE
+    reader.fetch("a", maximum_count=10)
+    assert reader.acknowledge((0, 1, [RELEASE]), (2, 2, [REJECT]), (3, 3, [GAP])) is ErrorCode.NONE
+    assert undeliverable(reader.partition) == (0, 1, 2, False)
+    assert undeliverable(reader.partition, 2) == (2, 2, 2, True)
+    assert undeliverable(reader.partition, 3) is None
+
+
+def test_stored_records_that_wait_are_restored_and_nobody_gets_them() -> None:
+    kept = [StateBatch(first_offset=0, last_offset=4, delivery_state=3, delivery_count=2)]
+    reader = Reader(SharePartition(0, kept), limits=WITH_DEAD_LETTERS)
+    assert undeliverable(reader.partition) == (0, 4, 2, False)
+    assert [first for first, _, _ in reader.fetch("a", maximum_count=5)] == [5]
+
+
+def test_the_start_moves_over_no_record_that_waits_even_if_the_log_has_lost_it() -> None:
+    reader = Reader(limits=WITH_DEAD_LETTERS)
+    reader.fetch("a", maximum_count=10)
+    assert reader.acknowledge((0, 9, [REJECT])) is ErrorCode.NONE
+    assert reader.partition.log_start_moved(50)
+    assert not reader.partition.log_start_moved(50)
+    assert (reader.partition.start_offset, reader.partition.end_offset) == (0, 50)
+    assert reader.fetch("a", maximum_count=10) == [(50, 59, 1)]
+    reader.partition.apply(reader.partition.settle(0, 9, RecordState.ARCHIVED))
+    assert reader.partition.start_offset == 50

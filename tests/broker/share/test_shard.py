@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fencepost.broker.coordination.shard import Decision, RecordOrigin
 from fencepost.broker.share.shard import (
     DECISION_RECORDS_BYTES,
@@ -11,13 +13,17 @@ from fencepost.broker.share.shard import (
     SharePartitionKey,
     ShareState,
     ShareStateShard,
+    is_possible,
     merged_batches,
 )
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.stored.share_group_state import (
     SHARE_STATE_RECORDS,
+    DeadLetterCopy,
     ShareSnapshotKey,
     ShareUpdateKey,
+    ShareUpdateValue,
     StateBatch,
 )
 
@@ -212,3 +218,55 @@ def test_later_state_batches_count() -> None:
 
 def test_the_coordinator_is_found_by_the_name_that_kafka_gives_a_share_partition() -> None:
     assert SharePartitionKey("g", bytes(16), 3).coordinator_key == "g:AAAAAAAAAAAAAAAAAAAAAA:3"
+
+
+def test_the_copy_of_dead_letters_is_kept_until_it_changes_over_updates_snapshots_and_replays() -> None:
+    kept = Kept(updates_per_snapshot=2)
+    kept.initialize()
+    copy = DeadLetterCopy(b"d" * 16, 1, 7, 0, 0, 4)
+    decision = kept.shard.write(
+        KEY,
+        state_epoch=1,
+        leader_epoch=0,
+        start_offset=0,
+        delivery_complete_count=0,
+        state_batches=[StateBatch(0, 4, 3, 1)],
+        dead_letters=[copy],
+        now_ms=6,
+    )
+    assert kept.run(decision) is ErrorCode.NONE
+    for offset in range(5, 9):
+        kept.write(StateBatch(offset, offset, 2, 1))
+        assert kept.state().dead_letters == copy
+        assert kept.replayed().state(KEY) == kept.state()
+    assert kept.state().state_batches[0] == StateBatch(0, 4, 3, 1)
+    assert ShareSnapshotKey in kept.kinds()[1:]
+
+
+def test_a_group_whose_offsets_are_reset_forgets_the_copy() -> None:
+    kept = Kept()
+    kept.initialize()
+    kept.run(
+        kept.shard.write(
+            KEY,
+            state_epoch=1,
+            leader_epoch=0,
+            start_offset=0,
+            delivery_complete_count=0,
+            state_batches=(),
+            dead_letters=[DeadLetterCopy(b"d" * 16, 1, 7, 0, 0, 4)],
+            now_ms=6,
+        )
+    )
+    kept.initialize(state_epoch=2, start_offset=0)
+    assert kept.state().dead_letters is None
+
+
+@pytest.mark.parametrize(
+    "copy", [DeadLetterCopy(partition=-1), DeadLetterCopy(base_sequence=-1), DeadLetterCopy(first_offset=5)]
+)
+def test_an_impossible_copy_is_refused(copy: DeadLetterCopy) -> None:
+    assert not is_possible(copy)
+    key, value = SHARE_STATE_RECORDS.encode(ShareUpdateKey(*KEY), ShareUpdateValue(dead_letters=[copy]))
+    with pytest.raises(DecodeError, match="copy of dead letters"):
+        ShareStateShard(500).apply(key, value, RecordOrigin(0, 0))

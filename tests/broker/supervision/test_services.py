@@ -29,8 +29,10 @@ from fencepost.broker.process import serve
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.security.delegation_token_store import DelegationTokens
-from fencepost.broker.share import coordinator, share_partitions
+from fencepost.broker.share import coordinator, dead_letter_copies, share_partitions
 from fencepost.broker.share import service as share_service
+from fencepost.broker.share.dead_letter_logs import DeadLetterLogs
+from fencepost.broker.share.dead_letters import is_under_way
 from fencepost.broker.share.partition import SharePartition
 from fencepost.broker.share.share_partitions import ServedSharePartitions
 from fencepost.broker.storage import sync_threads
@@ -528,6 +530,29 @@ async def test_locks_of_a_share_partition_end_after_a_failure(
         before._schedule()
         await until(lambda: before.is_dropped)
     assert [(first, last) for first, last, _ in lent(await shares.fetch("one", 2))] == [(0, 2)]
+
+
+@plants(dead_letter_copies.COPYING)
+@unforeseen
+async def test_dead_letters_are_copied_after_a_failure(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading(shares)
+    enabled = {"errors.deadletterqueue.group.enable": "true"}
+    await shares.node.services.topics.create("dlq.orders", 1, enabled)
+    await shares.configure("g", errors_deadletterqueue_topic_name="dlq.orders")
+    assert lent(await shares.fetch("one", 1)) == [(0, 2, 1)]
+    (served,) = led(shares)._partitions.values()
+    with monkeypatch.context() as patch, logged(dead_letter_copies.COPYING):
+        patch.setattr(DeadLetterLogs, "append", raising(error))
+        await shares.acknowledge("one", 2, (0, 2, [3]))
+        await until(lambda: is_under_way(served.dead_letters))
+        await served.copy_durable()
+        await asyncio.sleep(0)  # the copying is called back by the same sync
+    await until(lambda: not served.has_undeliverable)
+    copies = shares.node.services.topics.log(TopicPartition("dlq.orders", 0))
+    assert copies is not None
+    assert copies.log_end_offset == 3
 
 
 @plants(coordinator.SHARE_STATE_REMOVAL)
