@@ -119,7 +119,7 @@ class DeadLetterCopies:
             del self._tasks[served]
 
     def end(self, served: WaitingSharePartition) -> None:
-        """Stop copying, wherever it is: whoever serves the share partition next continues."""
+        """Stop copying at whichever step: the node that serves the share partition next continues."""
         task = self._tasks.pop(served, None)
         if task is not None:
             task.cancel()

@@ -1,8 +1,8 @@
 """Dead letters of a share partition: which records a copy has, under which sequence, and how they look. Pure.
 
 A copy is decided before it is made: `DeadLetterCopy` in the share state names the records, the partition of the
-dead-letter topic, and the producer id and sequence of the batch. So a copy that is repeated after a crash, by whichever
-node, is the same batch again, and the log of the dead-letter topic drops it.
+dead-letter topic, and the producer id and sequence of the batch. So a copy that is repeated after a crash, by any node,
+is the same batch again, and the log of the dead-letter topic drops it.
 Source: KIP-1191; Kafka's ShareGroupDLQRecordHelper, ShareGroupDLQValidator and ShareGroupDLQManager.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fencepost.broker.config.group_settings import EARLIEST, duration_ms
@@ -94,7 +94,6 @@ class ServedSharePartition:
         key: SharePartitionKey,
         partition_log: PartitionLog,
         state: ShareState,
-        start_offset: int,
         *,
         persister: SharePersister,
         limits: Callable[[str], ShareLimits],
@@ -106,7 +105,7 @@ class ServedSharePartition:
         self.log = partition_log
         self.is_dropped = False
         self.dead_letters = state.dead_letters
-        self._partition = SharePartition(start_offset, state.state_batches)
+        self._partition = SharePartition(state.start_offset, state.state_batches)
         self._state_epoch = state.state_epoch
         self._leader_epoch = partition_log.leader_epoch
         self._persister = persister
@@ -420,8 +419,7 @@ class ServedSharePartitions:
         share_partition = ServedSharePartition(
             key,
             partition_log,
-            state,
-            start_offset,
+            replace(state, start_offset=start_offset),
             persister=self._persister,
             limits=self.limits,
             clock=self._clock,
