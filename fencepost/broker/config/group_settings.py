@@ -22,6 +22,7 @@ _DURATION = (
 _UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 EARLIEST = "earliest"
 LATEST = "latest"
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 
 
 def duration_ms(reset: str) -> int | None:
@@ -107,7 +108,7 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
         ),
         GroupSetting(
             Setting(
-                "errors.deadletterqueue.topic.name",
+                DEAD_LETTER_TOPIC,
                 SettingType.STRING,
                 "",
                 "The topic for records of a share group that are rejected, or have been delivered "
@@ -236,6 +237,8 @@ def check_group_configs(configs: Mapping[str, str], settings: Settings) -> str |
             return f"{name} must be greater than or equal to {least}"
         if most is not None and row.setting.parse(text) > settings.value(most):
             return f"{name} must be less than or equal to {most}"
+    if configs.get(DEAD_LETTER_TOPIC, "").startswith("__"):
+        return f"{DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'"
     for kind in ("consumer", "share", "streams"):
         session_timeout_ms = group_value(f"{kind}.session.timeout.ms", configs, settings)
         if session_timeout_ms <= group_value(f"{kind}.heartbeat.interval.ms", configs, settings):

@@ -29,6 +29,8 @@ ALL_REPLICAS: Final = -1
 TIME_OUT_S: Final = 15.0
 
 ENABLE: Final = "errors.deadletterqueue.group.enable"
+CREATED_WITH: Final = {ENABLE: "true", "message.timestamp.type": "CreateTime"}
+"""Configs of a topic that the broker creates, as in Kafka."""
 
 
 class NoDeadLetterTopic(Exception):  # noqa: N818  # an expected outcome
@@ -70,7 +72,7 @@ class DeadLetterLogs:
         return target
 
     async def _create(self, name: str) -> TopicMetadata:
-        error, message = await self._topics.create(name, DEFAULT_PARTITION_COUNT, {ENABLE: "true"})
+        error, message = await self._topics.create(name, DEFAULT_PARTITION_COUNT, CREATED_WITH)
         topic = self._topics.metadata.get(name)
         if topic is None:
             raise NoDeadLetterTopic(f"the topic {name} cannot be created: {message or error.name}")

@@ -37,6 +37,7 @@ def test_durations_are_read_as_java_reads_them(duration: str, expected_ms: int |
     ("configs", "part"),
     [
         ({"share.assignment.interval.ms": "-1"}, "0 or more"),
+        ({"errors.deadletterqueue.topic.name": "__dlq"}, "must not start with '__'"),
         ({"share.assignment.interval.ms": "15001"}, "less than or equal to group.share.max.assignment.interval.ms"),
         ({"share.auto.offset.reset": "by_duration:-PT1H"}, "by_duration:DURATION"),
         ({"share.session.timeout.ms": "45000", "share.heartbeat.interval.ms": "45000"}, "must be"),

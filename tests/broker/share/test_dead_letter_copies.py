@@ -301,7 +301,7 @@ async def test_a_missing_topic_is_created_if_the_broker_may(tmp_path: Path) -> N
         assert originals(broker) == [0, 1, 2]
         topic = broker.node.services.topics.metadata.get(DLQ)
         assert topic is not None
-        assert topic.configs == ENABLED
+        assert topic.configs == {**ENABLED, "message.timestamp.type": "CreateTime"}
 
 
 async def test_a_topic_that_was_deleted_before_the_batch_came_gets_the_records_under_its_new_id(
