@@ -43,7 +43,7 @@ def test_javas_clients_create_use_and_end_a_token(tmp_path: Path) -> None:
             "a wrong secret: DelegationTokenNotFoundException",
             "read: 2",
             "a token by a token: UnsupportedByAuthenticationException",
-            "expired: -1",
+            "expired: true",
             "again: DelegationTokenNotFoundException",
             "a log-in with an expired token: SaslAuthenticationException",
         ]

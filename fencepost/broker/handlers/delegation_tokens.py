@@ -235,7 +235,7 @@ async def handle_expire_delegation_token(
         return ExpireDelegationTokenResponse(token)
     if token is None:
         _note(context, "ExpireDelegationToken", "DELETE", token_id)
-        return ExpireDelegationTokenResponse(ErrorCode.NONE, period_ms)  # as Kafka answers
+        return ExpireDelegationTokenResponse(ErrorCode.NONE, context.services.clock.now_ms())
     _note(context, "ExpireDelegationToken", "ALTER", token_id, expires_ms=token.expires_ms)
     return ExpireDelegationTokenResponse(ErrorCode.NONE, token.expires_ms)
 

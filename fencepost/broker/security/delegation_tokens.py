@@ -84,32 +84,33 @@ def _is_owner_or_renewer(token: Token, principal: str) -> bool:
     return principal == token.owner or principal in token.renewers
 
 
-def _problem(token: Token, principal: str, now_ms: int) -> ErrorCode | None:
-    if is_expired(token, now_ms):
-        return ErrorCode.DELEGATION_TOKEN_EXPIRED
-    return None if _is_owner_or_renewer(token, principal) else ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
-
-
 def renewed(token: Token, principal: str, period_ms: int, lifetimes: Lifetimes, now_ms: int) -> Token | ErrorCode:
     """The token after its renewal by a principal. period_ms: from now on; not positive for the longest.
 
     Refuses: DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
     """
+    if is_expired(token, now_ms):
+        return ErrorCode.DELEGATION_TOKEN_EXPIRED
+    if not _is_owner_or_renewer(token, principal):
+        return ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     longest_ms = lifetimes.expiry_time_ms
     period_ms = min(longest_ms, period_ms) if period_ms > 0 else longest_ms
-    return _problem(token, principal, now_ms) or token._replace(expires_ms=min(now_ms + period_ms, token.max_ms))
+    return token._replace(expires_ms=min(now_ms + period_ms, token.max_ms))
 
 
 def ended(token: Token, principal: str, period_ms: int, now_ms: int) -> Token | ErrorCode | None:
     """The token with the end that a principal sets; None if that is at once. period_ms: from now on; negative for at
     once.
 
-    Refuses: DELEGATION_TOKEN_EXPIRED, DELEGATION_TOKEN_OWNER_MISMATCH.
+    Refuses: DELEGATION_TOKEN_OWNER_MISMATCH, DELEGATION_TOKEN_EXPIRED. An expired token may still end at once.
     """
-    problem = _problem(token, principal, now_ms)
-    if problem is not None:
-        return problem
-    return None if period_ms < 0 else token._replace(expires_ms=min(now_ms + period_ms, token.max_ms))
+    if not _is_owner_or_renewer(token, principal):
+        return ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+    if period_ms < 0:
+        return None
+    if is_expired(token, now_ms):
+        return ErrorCode.DELEGATION_TOKEN_EXPIRED
+    return token._replace(expires_ms=min(now_ms + period_ms, token.max_ms))
 
 
 def is_shown(

@@ -82,13 +82,16 @@ def test_nobody_else_renews_or_ends_a_token_not_even_who_created_it(principal: s
     assert ended(token(), principal, -1, NOW_MS) is MISMATCH
 
 
-def test_an_expired_token_can_be_neither_renewed_nor_ended() -> None:
+def test_an_expired_token_can_only_be_ended_at_once() -> None:
     made, late_ms = token(), NOW_MS + 1_001
     assert not is_expired(made, late_ms - 1)
     assert is_expired(made, late_ms)
-    for principal in (ALICE, DAVE):  # as in Kafka, the expiry comes first
-        assert renewed(made, principal, -1, LIFETIMES, late_ms) is EXPIRED
-        assert ended(made, principal, -1, late_ms) is EXPIRED
+    assert renewed(made, ALICE, -1, LIFETIMES, late_ms) is EXPIRED
+    assert renewed(made, DAVE, -1, LIFETIMES, late_ms) is EXPIRED  # as in Kafka, the expiry comes first
+    assert ended(made, ALICE, 0, late_ms) is EXPIRED
+    assert ended(made, DAVE, 0, late_ms) is MISMATCH  # and here it does not
+    assert ended(made, DAVE, -1, late_ms) is MISMATCH
+    assert ended(made, ALICE, -1, late_ms) is None
 
 
 def test_a_token_ends_at_once_or_at_a_time() -> None:
