@@ -16,6 +16,7 @@ from fencepost.broker.metrics.family import Family, Kind, Sample, Samples
 from fencepost.broker.metrics.group_families import GROUP_FAMILIES
 from fencepost.broker.metrics.scrape import KINDS_LEFT_OUT, Scrape
 from fencepost.broker.metrics.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
+from fencepost.broker.metrics.share_families import SHARE_FAMILIES
 from fencepost.broker.metrics.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
 from fencepost.broker.metrics.transaction_families import TRANSACTION_FAMILIES
 
@@ -44,6 +45,7 @@ SECTIONS: Final = {
     "Transactions": TRANSACTION_FAMILIES,
     "Check-back": CHECK_BACK_FAMILIES,
     "Groups": GROUP_FAMILIES,
+    "Dead letters of share groups": SHARE_FAMILIES,
     "Connections": CONNECTION_FAMILIES,
     "Certificates and rights": SECURITY_FAMILIES,
     "Quotas": QUOTA_FAMILIES,

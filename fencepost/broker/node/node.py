@@ -322,6 +322,7 @@ class Node:
             verifier=coordinators.verifier,
             groups=coordinators.groups,
             share_service=coordinators.shares.get,
+            dead_letter_counts=coordinators.shares.dead_letter_counts,
             group_configs=coordinators.group_configs,
             broker_configs=broker_configs,
             client_quotas=documents.client_quotas,

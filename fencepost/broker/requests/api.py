@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fencepost.broker.security.acls import AclOperation, AclResource
     from fencepost.broker.security.authorizer import Rights
     from fencepost.broker.security.delegation_token_store import DelegationTokens
+    from fencepost.broker.share.dead_letter_copies import DeadLetterCounts
     from fencepost.broker.share.service import ShareService
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
@@ -80,6 +81,7 @@ class Services:
     listener: Endpoint  # that the client has connected to, as advertised
     loggers: Loggers = field(default_factory=Loggers)
     long_polls: LongPolls = field(default_factory=LongPolls)
+    dead_letter_counts: Callable[[], Mapping[str, DeadLetterCounts]] = dict  # by group
     large_batches: LargeBatches = field(default_factory=LargeBatches)
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None

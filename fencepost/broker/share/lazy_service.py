@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fencepost.broker.config import Settings
     from fencepost.broker.group.service import GroupService
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fencepost.broker.hosting.peers import Peers
     from fencepost.broker.hosting.topics import Topics
     from fencepost.broker.kernel.clock import Clock
+    from fencepost.broker.share.dead_letter_copies import DeadLetterCounts
     from fencepost.broker.share.service import ShareService
 
 
@@ -64,6 +65,10 @@ class LazyShareService:
             made.start()
             self._made = made
         return self._made
+
+    def dead_letter_counts(self) -> Mapping[str, DeadLetterCounts]:
+        """Return what was copied into dead-letter topics, by group, without starting the service."""
+        return {} if self._made is None else self._made.dead_letters.counts
 
     async def ensure_loaded(self) -> None:
         """Wait until all state is loaded, or could not be."""

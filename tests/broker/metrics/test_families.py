@@ -17,6 +17,7 @@ from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
 from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
 from fencepost.broker.metrics.families import FAMILIES
 from fencepost.broker.metrics.security_families import QUOTA_FAMILIES
+from fencepost.broker.metrics.share_families import SHARE_FAMILIES
 from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send
 from tests.support.admin_client import create
 
@@ -26,7 +27,7 @@ ADDED_BY_PROMETHEUS = {"job", "instance"}
 ONLY_WHERE_USED = {
     family.name: set(family.labels)
     for family in FAMILIES
-    if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES + ENGINE_FAMILIES
+    if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES + ENGINE_FAMILIES + SHARE_FAMILIES
     or family.name == "fencepost_tls_certificate_expiry_timestamp_seconds"
 }
 """Families without a sample on a broker alone without TLS, quotas and resolvers, with their labels."""
