@@ -79,12 +79,14 @@ class DelegationTokens:
     async def create(
         self, token_id: str, owner: str, requester: str, renewers: Sequence[str], max_lifetime_ms: int
     ) -> Token | ErrorCode:
-        """Create a token. Refuses: POLICY_VIOLATION if there are MAXIMUM_TOKENS. Raises StorageError."""
+        """Create a token. Refuses: POLICY_VIOLATION if MAXIMUM_TOKENS are valid. Raises StorageError."""
         token = new_token(token_id, owner, requester, renewers, max_lifetime_ms, self._lifetimes, self._clock.now_ms())
         is_full = False
 
         def changed(before: Tokens) -> Tokens | None:
             nonlocal is_full
+            if len(before) >= MAXIMUM_TOKENS:
+                before = without_expired(before, token.issued_ms) or before
             is_full = len(before) >= MAXIMUM_TOKENS
             return None if is_full else {**before, token_id: token}
 

@@ -14,8 +14,8 @@ from fencepost.protocol.errors import ErrorCode
 
 USER_TYPE: Final = user_principal("").removesuffix(":")
 """The type of principals that may own and renew tokens."""
-MAXIMUM_TOKENS: Final = 5_000
-"""Bound on tokens: they are written as one document, within a time slice of the event loop."""
+MAXIMUM_TOKENS: Final = 1_000
+"""Bound on tokens: they are one document, which a node reads and indexes in one step of the event loop, in 20 ms."""
 MAXIMUM_NAMES_CHARACTERS: Final = 4096
 """Bound on the names of one token: its owner, its requester and its renewers together."""
 _LAST_MS: Final = (1 << 63) - 1

@@ -163,13 +163,17 @@ async def test_a_change_that_cannot_be_stored_is_not_in_force() -> None:
 
 async def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delegation_token_store, "MAXIMUM_TOKENS", 2)
-    tokens = opened(InMemoryMetadataStore("c"))
+    clock = ManualClock()
+    tokens = opened(InMemoryMetadataStore("c"), clock)
     await create(tokens, "a")
     await create(tokens, "b")
     assert await tokens.create("c", ALICE, ALICE, [], -1) is ErrorCode.POLICY_VIOLATION
     await tokens.expire(tokens.secret("a"), ALICE, -1)
     await create(tokens, "c")
     assert list(tokens.all) == ["b", "c"]
+    clock.time_ms += 1_001
+    await create(tokens, "d")
+    assert list(tokens.all) == ["d"], "expired ones count no more"
 
 
 @pytest.mark.parametrize(
