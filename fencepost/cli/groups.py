@@ -22,6 +22,7 @@ from fencepost.cli.connection import (
     refusal,
 )
 from fencepost.cli.console_client import ask_cluster
+from fencepost.cli.dead_letters import dead_letters
 from fencepost.cli.group_descriptions import Group, Place, describe_group
 from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.cli.incomplete import print_or_fail, unserved
@@ -42,6 +43,9 @@ LATEST: Final = -1
 @click.group()
 def groups() -> None:
     """Show groups of all kinds and lag, reset offsets."""
+
+
+groups.add_command(dead_letters)
 
 
 @groups.command("list")

@@ -173,6 +173,24 @@ def test_what_commands_have_done_is_read_by_programs(broker: BrokerProcess, run:
     assert json.loads(run("groups", "delete", group, "--yes", "--json").stdout)["deleted"] is True
 
 
+def test_the_dead_letters_of_a_share_group_are_shown(run: Run, broker: BrokerProcess, unique: Unique) -> None:
+    group, topic = unique("sharers"), f"dlq.{unique('letters')}"
+    refused = run("groups", "dead-letters", group)
+    assert refused.exit_code == 1
+    assert "has no dead-letter topic" in refused.stderr
+    run("topics", "create", topic)
+    run("configs", "group", group, "--set", f"errors.deadletterqueue.topic.name={topic}")
+    assert json.loads(run("groups", "dead-letters", group, "--json").stdout) == []
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap})
+    for owner in (group, "others"):
+        headers = {"topic": "orders", "partition": "2", "offset": "41", "group": owner, "delivery.count": "5"}
+        producer.produce(topic, b"v", headers=[(f"__dlq.errors.{name}", text) for name, text in headers.items()])
+    assert producer.flush(60) == 0
+    (row,) = json.loads(run("groups", "dead-letters", group, "--json").stdout)
+    assert [row[name] for name in ("topic", "partition", "offset", "value")] == ["orders", 2, 41, "v"]
+    assert "41" in run("groups", "dead-letters", group).stdout
+
+
 def test_every_record_has_the_key_that_was_given(run: Run, unique: Unique) -> None:
     topic = unique("keyed")
     assert run("produce", topic, "--key", "k", "--header", "a=b", input="1\n2\n").exit_code == 0
