@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.cli.dead_letters import row_of
 
-HEADERS = [
+HEADERS: list[tuple[str, bytes | None]] = [
     ("trace", b"x"),
     ("__dlq.errors.topic", b"orders"),
     ("__dlq.errors.partition", b"2"),
