@@ -1,8 +1,9 @@
 """Our declarations are Kafka's: compared field by field with the definitions that kafka-python ships, which are
-Kafka's own, and which allow the same versions as Kafka 4.3."""
+Kafka's own of Kafka 4.3, and which allow the same versions. What is newer: `newer_messages`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from fencepost.protocol.declaration import (
 from fencepost.protocol.primitives import ZERO_UUID, FixedWidth
 from fencepost.protocol.schema import schema_of
 from tests.protocol.kafka_python import definition_of, knows
-from tests.protocol.message_strategies import ALL_TYPES, for_every_message, is_own, snake_case
+from tests.protocol.message_strategies import ALL_TYPES, api_name, for_every_message, is_own, snake_case
+from tests.protocol.newer_messages import HIGHEST_OF_OTHERS, NAMES_OF_OTHERS
 
 # The bytes of the others are compared with kio's, see test_oracles.
 for_every_defined_message = pytest.mark.parametrize(
@@ -49,9 +51,11 @@ def type_name(wire_type: WireType) -> str:
 
 
 def default_of(definition: dict[str, Any]) -> Any:
-    """Kafka's default: as stated, else the zero value of the type; records and only they are null then."""
+    """Kafka's default: as stated, else the zero value of the type; records and only they are null then, if they may."""
     kind, stated = definition["type"], definition.get("default")
-    if stated == "null" or kind == "records":
+    if kind == "records":
+        return None if parsed(definition.get("nullableVersions")).last == HIGHEST_VERSION else b""
+    if stated == "null":
         return None
     if kind.startswith("[]"):
         return []
@@ -108,38 +112,57 @@ RENAMED = {
 }
 
 
-def compare(fields: tuple[Field, ...], definitions: list[dict[str, Any]], limits: Versions, path: str) -> None:
+def compare(
+    fields: tuple[Field, ...],
+    definitions: list[dict[str, Any]],
+    limits: Versions,
+    path: str,
+    their_names: Mapping[tuple[str, str], str],
+    *,
+    with_struct_names: bool = True,
+) -> None:
+    """Fail unless the fields are as defined. their_names: see `NAMES_OF_OTHERS`."""
     # Versions that Kafka has dropped have left fields behind that no valid version holds.
     relevant = [one for one in definitions if limited(parsed(one["versions"]), limits).last >= 0]
     relevant = [one for one in relevant if list(limited(parsed(one["versions"]), limits))]
-    of_kafka = [field for field in fields if not is_own(field)]
-    assert [field.name for field in of_kafka] == [snake_case(one["name"]) for one in relevant], path
+    of_kafka = [field for field in fields if not is_own(field) and list(limited(field.versions, limits))]
+    names = [their_names.get((path.split(".")[0], field.name), field.name) for field in of_kafka]
+    assert names == [snake_case(one["name"]) for one in relevant], path
     for field, definition in zip(of_kafka, relevant, strict=True):
         here = f"{path}.{field.name}"
         ours = describe(field, limits)
         ours["type"] = RENAMED.get(ours["type"], ours["type"])
-        assert ours == describe_definition(definition, limits), here
+        ours["name"] = snake_case(definition["name"])
         inner = field.type.element if isinstance(field.type, ArrayOf) else field.type
+        theirs = describe_definition(definition, limits)
+        if isinstance(inner, StructOf) and not with_struct_names:
+            assert ours["type"].startswith("[]") == theirs["type"].startswith("[]"), here
+            ours["type"] = theirs["type"]
+        assert ours == theirs, here
         if isinstance(inner, StructOf):
             inside = limited(field.versions, limits)
-            compare(struct_schema_of(inner.python_class).fields, definition["fields"], inside, here)
+            inner_fields = struct_schema_of(inner.python_class).fields
+            compare(inner_fields, definition["fields"], inside, here, their_names, with_struct_names=with_struct_names)
 
 
 @for_every_defined_message
 def test_every_field_is_as_kafka_defines_it(message_type: type[Any]) -> None:
-    compare(
-        schema_of(message_type).fields,
-        definition_of(message_type.__name__)["fields"],
-        schema_of(message_type).versions,
-        message_type.__name__,
-    )
+    definition, schema = definition_of(message_type.__name__), schema_of(message_type)
+    limits = limited(schema.versions, parsed(definition["validVersions"]))
+    compare(schema.fields, definition["fields"], limits, message_type.__name__, NAMES_OF_OTHERS)
 
 
 @for_every_defined_message
 def test_key_versions_and_flexible_versions_are_as_kafka_defines_them(message_type: type[Any]) -> None:
     definition, schema = definition_of(message_type.__name__), schema_of(message_type)
     assert schema.api_key == definition["apiKey"]
-    assert schema.versions == parsed(definition["validVersions"])
+    theirs = parsed(definition["validVersions"])
+    highest = HIGHEST_OF_OTHERS.get(api_name(message_type))
+    assert schema.versions.first == theirs.first
+    if highest is None:
+        assert schema.versions.last == theirs.last
+    else:
+        assert schema.versions.last > theirs.last == highest
     assert schema.flexible == parsed(definition["flexibleVersions"])
     assert schema.is_request == (definition["type"] == "request")
 

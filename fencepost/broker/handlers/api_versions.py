@@ -1,6 +1,7 @@
 """ApiVersions: the APIs and versions that this broker serves, and its feature levels.
 
-Source: KIP-35, KIP-511, KIP-584 (features), KAFKA-17492 (features that start at 0); Kafka's ApiVersionManager,
+Source: KIP-35, KIP-511, KIP-584 (features), KAFKA-17492 (features that start at 0), KIP-1242 (a client in
+the wrong place); Kafka's ApiVersionManager,
 KafkaApis.handleApiVersionsRequest and ApiVersionsRequest.isValid.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 
 from fencepost.broker.hosting.features import SUPPORTED
-from fencepost.broker.requests.api import RequestContext, api
+from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.declared_errors import codes
 from fencepost.broker.requests.served import SERVED
 from fencepost.protocol.api_keys import ApiKey
@@ -26,6 +27,7 @@ from fencepost.protocol.primitives import Buffer
 
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
+FIRST_VERSION_WITH_CLUSTER = 5
 
 # AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that sees them could use them.
 HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
@@ -36,16 +38,22 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 @api(
     ApiVersionsRequest,
     ApiVersionsResponse,
-    versions="0-4",
+    versions="0-5",
     rights=None,
     needs_lease=False,
-    errors=codes("UNSUPPORTED_VERSION INVALID_REQUEST"),
+    errors=codes("UNSUPPORTED_VERSION INVALID_REQUEST REBOOTSTRAP_REQUIRED"),
 )
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List all served APIs and the feature levels. INVALID_REQUEST for an unusable client software name."""
+    """List all served APIs and the feature levels.
+
+    Refuses: INVALID_REQUEST for an unusable client software name; REBOOTSTRAP_REQUIRED from version 5 on, if the client
+    means another cluster or node.
+    """
     version = context.api_version
     if not names_usable_software(request, version):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if version >= FIRST_VERSION_WITH_CLUSTER and not _is_meant(context.services, request):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     features = context.services.features
     return ApiVersionsResponse(
         api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),
@@ -59,6 +67,14 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         finalized_features=[
             FinalizedFeatureKey(name, level, level) for name, level in features.levels.items() if level > 0
         ],
+    )
+
+
+def _is_meant(services: Services, request: ApiVersionsRequest) -> bool:
+    """Whether the client means this node of this cluster; one that names no cluster means any."""
+    return request.cluster_id is None or (request.cluster_id, request.node_id) == (
+        services.cluster_id,
+        services.node_id,
     )
 
 

@@ -24,7 +24,7 @@ ROWS: Final[dict[int, tuple[str, int, int, int, int | None]]] = {
     ApiKey.DESCRIBE_GROUPS: ("group_admin", 0, 6, 0, None),
     ApiKey.LIST_GROUPS: ("group_admin", 0, 5, 0, None),
     ApiKey.SASL_HANDSHAKE: ("sasl", 0, 1, 0, None),
-    ApiKey.API_VERSIONS: ("api_versions", 0, 4, 0, None),
+    ApiKey.API_VERSIONS: ("api_versions", 0, 5, 0, None),
     ApiKey.CREATE_TOPICS: ("topics", 2, 7, 2, None),
     ApiKey.DELETE_TOPICS: ("topic_deletion", 1, 6, 1, None),
     ApiKey.DELETE_RECORDS: ("delete_records", 0, 2, 0, None),

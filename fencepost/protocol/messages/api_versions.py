@@ -1,14 +1,19 @@
-"""ApiVersions: the versions that the broker serves, and the levels of features (KIP-35, KIP-511, KIP-584)."""
+"""ApiVersions: the versions that the broker serves, and the levels of features (KIP-35, KIP-511, KIP-584, KIP-1242)."""
 
 from fencepost.protocol.schema import field, int16, int32, int64, message, struct
 
 
-@message(key=18, versions="0-4", flexible="3+")
+@message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest:
-    """The first request on a connection. A broker that does not know its version answers in version 0."""
+    """The first request on a connection. A broker that does not know its version answers in version 0.
+
+    cluster_id, node_id: the cluster and the node that the client means to reach; None and -1 if it does not know them.
+    """
 
     client_software_name: str = field(versions="3+", default="")
     client_software_version: str = field(versions="3+", default="")
+    cluster_id: str | None = field(versions="5+", default=None)
+    node_id: int32 = field(versions="5+", default=-1)
 
 
 @struct
@@ -40,12 +45,12 @@ class FinalizedFeatureKey:
     min_version_level: int16 = 0
 
 
-@message(key=18, versions="0-4", flexible="3+")
+@message(key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse:
     """The served APIs and the features. Its header is of version 0 in all versions.
 
     Errors: UNSUPPORTED_VERSION (with one entry, the supported versions), INVALID_REQUEST for an ill-formed
-    software name.
+    software name, REBOOTSTRAP_REQUIRED (5+) from another cluster or node than the client means.
     """
 
     error_code: int16 = 0

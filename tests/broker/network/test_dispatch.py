@@ -351,10 +351,10 @@ async def test_bytes_behind_a_request_are_ignored(world: World) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\xff" * 40, b"\x00"])
 async def test_a_newer_api_versions_request_gets_the_range_without_being_decoded(world: World, body: bytes) -> None:
-    reply = b"".join(world.send(b"\x00\x12\x00\x05\x00\x00\x00\x4d" + body))
+    reply = b"".join(world.send(b"\x00\x12\x00\x06\x00\x00\x00\x4d" + body))
     response = decode(ApiVersionsResponse, reply, 0, 8)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [(18, 0, 4)]
+    assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [(18, 0, 5)]
 
 
 async def test_an_impossible_api_versions_version_is_answered_like_one_of_the_future(world: World) -> None:
