@@ -1,4 +1,4 @@
-"""Kafka's error codes, complete as of Kafka 4.3; every refusal in the broker has one of them.
+"""Kafka's error codes, complete as of Kafka 4.4; every refusal in the broker has one of them.
 
 Source: Kafka's `Errors` enum, and "Error codes" in the protocol guide.
 """
@@ -145,6 +145,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 NO_ERROR: Final = ErrorCode.NONE

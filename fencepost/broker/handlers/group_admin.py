@@ -174,7 +174,7 @@ def _audit_deleted(context: RequestContext, request: Any, response: Any) -> Chan
 @api(
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-    versions="0-2",
+    versions="0-3",
     rights=NeededRights(items=(Items("groups_names", "results", named(DELETE, GROUP)),)),
     audit=_audit_deleted,
     errors=COORDINATOR_AWAY | codes("INVALID_GROUP_ID GROUP_AUTHORIZATION_FAILED NON_EMPTY_GROUP GROUP_ID_NOT_FOUND"),

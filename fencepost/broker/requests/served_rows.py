@@ -48,7 +48,7 @@ ROWS: Final[dict[int, tuple[str, int, int, int, int | None]]] = {
     ApiKey.RENEW_DELEGATION_TOKEN: ("delegation_tokens", 1, 2, 1, None),
     ApiKey.EXPIRE_DELEGATION_TOKEN: ("delegation_tokens", 1, 2, 1, None),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: ("delegation_tokens", 1, 3, 1, None),
-    ApiKey.DELETE_GROUPS: ("group_admin", 0, 2, 0, None),
+    ApiKey.DELETE_GROUPS: ("group_admin", 0, 3, 0, None),
     ApiKey.ELECT_LEADERS: ("reassignments", 0, 2, 0, None),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("alter_configs", 0, 1, 0, None),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("reassignments", 0, 1, 0, None),

@@ -79,7 +79,7 @@ class ListGroupsResponse:
     groups: list[ListedGroup] = []
 
 
-@message(key=42, versions="0-2", flexible="2+")
+@message(key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest:
     """Delete groups and their committed offsets."""
 
@@ -91,14 +91,16 @@ class DeletableGroupResult:
     """Result of one group.
 
     Errors: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, INVALID_GROUP_ID, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-    COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED.
+    COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED. The message is for GROUP_DELETION_FAILED, which only a
+    broker with a plugin for topology descriptions answers (KIP-1331).
     """
 
     group_id: str = ""
     error_code: int16 = 0
+    error_message: str | None = field(versions="3+", default=None)
 
 
-@message(key=42, versions="0-2", flexible="2+")
+@message(key=42, versions="0-3", flexible="2+")
 class DeleteGroupsResponse:
     """One outcome per group."""
 

@@ -62,3 +62,8 @@ def test_a_member_is_described_with_its_metadata_as_it_was_sent() -> None:
 def test_each_group_is_deleted_alone() -> None:
     reply = DeleteGroupsResponse(results=[DeletableGroupResult(group_id="g", error_code=68)])
     assert_bytes(reply, 2, "00 00 00 00 02 02 67 00 44 00 00")
+
+
+def test_version_3_says_why_a_group_was_not_deleted() -> None:
+    result = DeletableGroupResult(group_id="g", error_code=134, error_message="no")
+    assert_bytes(DeleteGroupsResponse(results=[result]), 3, "00 00 00 00 02 02 67 00 86 03 6e 6f 00 00")
