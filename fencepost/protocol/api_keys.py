@@ -1,4 +1,4 @@
-"""Kafka's API keys, complete as of Kafka 4.3. Keys 4 to 7 were used only with ZooKeeper and removed in Kafka 4.0.
+"""Kafka's API keys, complete as of Kafka 4.4. Keys 4 to 7 were used only with ZooKeeper and removed in Kafka 4.0.
 
 Source: Kafka's `ApiKeys` enum.
 """
@@ -98,3 +98,5 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94

@@ -10,7 +10,7 @@ from typing import Final
 HIGHEST_OF_OTHERS: Final[dict[str, int]] = {"ApiVersions": 4, "DeleteGroups": 2}
 """The highest version that the others know, of an API of which Apache Kafka 4.4 has a newer one."""
 
-UNKNOWN_TO_OTHERS: Final[frozenset[str]] = frozenset()
+UNKNOWN_TO_OTHERS: Final[frozenset[str]] = frozenset({"UnregisterController"})
 """APIs that only Apache Kafka 4.4 has."""
 
 NAMES_OF_OTHERS: Final[dict[tuple[str, str], str]] = {}

@@ -110,6 +110,7 @@ RECORDED = frozenset(
         "ExpireDelegationToken",
         "DescribeDelegationToken",
         "UnregisterBroker",
+        "UnregisterController",
         "AddRaftVoter",
         "RemoveRaftVoter",
     ]

@@ -21,6 +21,7 @@ from fencepost.protocol.messages.quorum import (
     Listener,
     RemoveRaftVoterRequest,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
 )
 from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from tests.recording.raw_session import Session
@@ -209,6 +210,11 @@ def describe_client_quotas(session: Session, version: int) -> None:
 def unregister_broker(session: Session, version: int) -> None:
     for broker_id in (99, -1):
         session.send_own(UnregisterBrokerRequest(broker_id=broker_id), version)
+
+
+def unregister_controller(session: Session, version: int) -> None:
+    for controller_id in (99, -1):
+        session.send_own(UnregisterControllerRequest(controller_id=controller_id), version)
 
 
 def add_raft_voter(session: Session, version: int) -> None:

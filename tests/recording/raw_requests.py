@@ -19,7 +19,12 @@ from fencepost.protocol.messages.delegation_tokens import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from fencepost.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest, UnregisterBrokerRequest
+from fencepost.protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UnregisterBrokerRequest,
+    UnregisterControllerRequest,
+)
 from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from fencepost.protocol.messages.share_fetch import ShareAcknowledgeRequest, ShareFetchRequest
 from fencepost.protocol.messages.share_groups import ShareGroupDescribeRequest, ShareGroupHeartbeatRequest
@@ -118,6 +123,7 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (StreamsGroupHeartbeatRequest, streams.streams_group_heartbeat),
     (StreamsGroupDescribeRequest, streams.streams_group_describe),
     (UnregisterBrokerRequest, administration.unregister_broker),
+    (UnregisterControllerRequest, administration.unregister_controller),
     (AddRaftVoterRequest, administration.add_raft_voter),
     (RemoveRaftVoterRequest, administration.remove_raft_voter),
 ]

@@ -1,7 +1,7 @@
-"""DescribeQuorum, UnregisterBroker, AddRaftVoter and RemoveRaftVoter: the quorum that keeps the metadata.
+"""DescribeQuorum, Unregister{Broker,Controller}, AddRaftVoter and RemoveRaftVoter: the quorum that keeps the metadata.
 
 This node alone keeps it, in its own store; clients see a quorum of one.
-Source: KIP-595, KIP-631, KIP-853; Kafka's KafkaRaftClient and ClusterControlManager.
+Source: KIP-595, KIP-631, KIP-853; Kafka's KafkaRaftClient, QuorumController and ClusterControlManager.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from fencepost.protocol.messages.quorum import (
     TopicData,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
 )
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -128,6 +130,39 @@ def handle_unregister_broker(context: RequestContext, request: UnregisterBrokerR
         return unregister_broker_failed(request, ErrorCode.INVALID_REQUEST, context.api_version, message)
     message = f"Broker ID {broker_id} is not currently registered"
     return unregister_broker_failed(request, ErrorCode.BROKER_ID_NOT_REGISTERED, context.api_version, message)
+
+
+# UnregisterController
+
+
+def unregister_controller_failed(
+    request: UnregisterControllerRequest, error: ErrorCode, version: int, message: str | None = None
+) -> UnregisterControllerResponse:
+    return UnregisterControllerResponse(error_code=error, error_message=message)
+
+
+@api(
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
+    versions="0",
+    rights=NeededRights(cluster(ALTER)),
+    needs_lease=False,
+    errors=codes("CLUSTER_AUTHORIZATION_FAILED INVALID_REQUEST CONTROLLER_ID_NOT_REGISTERED"),
+    failed=unregister_controller_failed,
+)
+def handle_unregister_controller(
+    context: RequestContext, request: UnregisterControllerRequest
+) -> UnregisterControllerResponse:
+    """Unregister no controller: this node is the only one, and active.
+
+    Refuses: CONTROLLER_ID_NOT_REGISTERED, INVALID_REQUEST (this node).
+    """
+    if request.controller_id == context.services.node_id:
+        message = "Controller cannot unregister itself while it is active."
+        return unregister_controller_failed(request, ErrorCode.INVALID_REQUEST, context.api_version, message)
+    message = f"Controller ID {request.controller_id} is not currently registered."
+    error = ErrorCode.CONTROLLER_ID_NOT_REGISTERED
+    return unregister_controller_failed(request, error, context.api_version, message)
 
 
 # AddRaftVoter and RemoveRaftVoter

@@ -85,4 +85,5 @@ ROWS: Final[dict[int, tuple[str, int, int, int, int | None]]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("share_offsets", 0, 1, 0, None),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_offsets", 0, 0, 0, None),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_offsets", 0, 0, 0, None),
+    ApiKey.UNREGISTER_CONTROLLER: ("quorum", 0, 0, 0, None),
 }

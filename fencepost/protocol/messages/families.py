@@ -86,4 +86,5 @@ FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("share_offsets", "DescribeShareGroupOffsets"),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_offsets", "AlterShareGroupOffsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_offsets", "DeleteShareGroupOffsets"),
+    ApiKey.UNREGISTER_CONTROLLER: ("quorum", "UnregisterController"),
 }

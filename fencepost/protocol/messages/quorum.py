@@ -1,4 +1,4 @@
-"""DescribeQuorum, UnregisterBroker, AddRaftVoter and RemoveRaftVoter: the nodes that keep the metadata.
+"""DescribeQuorum, Unregister{Broker,Controller}, AddRaftVoter and RemoveRaftVoter: the nodes that keep the metadata.
 
 Source: KIP-595, KIP-631, KIP-836, KIP-853.
 """
@@ -104,6 +104,22 @@ class UnregisterBrokerRequest:
 @message(key=64, versions="0", flexible="0+")
 class UnregisterBrokerResponse:
     """Errors: BROKER_ID_NOT_REGISTERED, CLUSTER_AUTHORIZATION_FAILED."""
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = ""
+
+
+@message(key=94, versions="0", flexible="0+")
+class UnregisterControllerRequest:
+    """Forget a controller that will not come back (Kafka 4.4)."""
+
+    controller_id: int32 = 0
+
+
+@message(key=94, versions="0", flexible="0+")
+class UnregisterControllerResponse:
+    """Errors: CONTROLLER_ID_NOT_REGISTERED, INVALID_REQUEST, CLUSTER_AUTHORIZATION_FAILED."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

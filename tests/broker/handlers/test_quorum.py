@@ -1,4 +1,4 @@
-"""DescribeQuorum and UnregisterBroker: a quorum of one, which stays."""
+"""DescribeQuorum, UnregisterBroker and UnregisterController: a quorum of one, which stays."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fencepost.protocol.messages.quorum import (
     DescribeQuorumResponse,
     DescribeQuorumTopic,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
 )
 from tests.support.handler_context import NODE_ID, NOW_MS, HandlerBroker, open_broker
 
@@ -60,3 +61,18 @@ async def test_there_is_no_other_log_of_metadata(broker: HandlerBroker, asked: t
 
 async def test_a_broker_that_is_alive_is_not_forgotten(broker: HandlerBroker) -> None:
     assert (await broker.call(UnregisterBrokerRequest(broker_id=NODE_ID))).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("controller_id", "error", "message"),
+    [
+        (NODE_ID, ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active."),
+        (99, ErrorCode.CONTROLLER_ID_NOT_REGISTERED, "Controller ID 99 is not currently registered."),
+        (-1, ErrorCode.CONTROLLER_ID_NOT_REGISTERED, "Controller ID -1 is not currently registered."),
+    ],
+)
+async def test_the_only_controller_stays_and_no_other_is_registered(
+    broker: HandlerBroker, controller_id: int, error: ErrorCode, message: str
+) -> None:
+    answer = await broker.call(UnregisterControllerRequest(controller_id=controller_id))
+    assert (answer.error_code, answer.error_message) == (error, message)

@@ -395,6 +395,7 @@ CASES = {
     ),
     "DescribeQuorum": case(quorum.DescribeQuorumRequest(), C31, ON_CLUSTER[DESCRIBE]),
     "UnregisterBroker": case(quorum.UnregisterBrokerRequest(99), C31, ON_CLUSTER[ALTER]),
+    "UnregisterController": case(quorum.UnregisterControllerRequest(99), C31, ON_CLUSTER[ALTER]),
     "AddRaftVoter": case(quorum.AddRaftVoterRequest(), C31, ON_CLUSTER[ALTER]),
     "RemoveRaftVoter": case(quorum.RemoveRaftVoterRequest(), C31, ON_CLUSTER[ALTER]),
     "UpdateFeatures": case(

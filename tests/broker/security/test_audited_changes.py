@@ -380,7 +380,7 @@ def test_apis_that_change_something_are_administrative_or_the_work_of_clients() 
         *("DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY"),
     }
     change_nothing_here = {
-        *("ALTER_REPLICA_LOG_DIRS", "ELECT_LEADERS", "UNREGISTER_BROKER"),
+        *("ALTER_REPLICA_LOG_DIRS", "ELECT_LEADERS", "UNREGISTER_BROKER", "UNREGISTER_CONTROLLER"),
         *("ADD_RAFT_VOTER", "REMOVE_RAFT_VOTER"),
     }
     reads = ("DESCRIBE", "LIST", "FETCH", "OFFSET_FETCH", "OFFSET_FOR", "FIND", "API_VERSIONS", "CONSUMER_GROUP_DESC")

@@ -540,6 +540,7 @@ QUESTIONS: Final[dict[str, Question]] = {
         )
     ),
     "UnregisterBroker": Question(lambda things: quorum.UnregisterBrokerRequest(NO_SUCH_BROKER)),
+    "UnregisterController": Question(lambda things: quorum.UnregisterControllerRequest(NO_SUCH_BROKER)),
     "UpdateFeatures": Question(
         lambda things: features.UpdateFeaturesRequest(
             5_000, [features.FeatureUpdateKey("no.such.feature", 1)], validate_only=True

@@ -31,6 +31,7 @@ from fencepost.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumTopic,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
 )
 from fencepost.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -200,6 +201,14 @@ def quorum(exchange: Exchange) -> None:
         exchange,
         UnregisterBrokerRequest,
         {"an unknown broker": UnregisterBrokerRequest(77), "a negative broker": UnregisterBrokerRequest(-1)},
+    )
+    ask_all(
+        exchange,
+        UnregisterControllerRequest,
+        {
+            "an unknown controller": UnregisterControllerRequest(77),
+            "a negative controller": UnregisterControllerRequest(-1),
+        },
     )
 
 

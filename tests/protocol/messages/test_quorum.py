@@ -9,6 +9,8 @@ from fencepost.protocol.messages.quorum import (
     DescribeQuorumTopic,
     Listener,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
+    UnregisterControllerResponse,
 )
 from tests.protocol.messages.golden import TOPIC_ID, assert_bytes
 
@@ -35,3 +37,8 @@ def test_the_port_of_a_voter_has_no_sign() -> None:
 def test_a_broker_is_unregistered_by_its_id() -> None:
     request = UnregisterBrokerRequest(broker_id=3)
     assert_bytes(request, 0, "00 00 00 03 00")
+
+
+def test_a_controller_is_unregistered_by_its_id() -> None:
+    assert_bytes(UnregisterControllerRequest(controller_id=3), 0, "00 00 00 03 00")
+    assert_bytes(UnregisterControllerResponse(error_code=136, error_message="no"), 0, "00 00 00 00 00 88 03 6e 6f 00")
