@@ -28,11 +28,9 @@ from fencepost.broker.requests.routes import Repeats
 from fencepost.broker.rights.needed_rights import (
     GROUP,
     READ,
-    TOPIC,
     TRANSACTIONAL_ID,
     WRITE,
     both,
-    named,
     topic_by_id,
     whole,
 )
@@ -54,6 +52,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10  # KIP-848
 COMMIT_KNOWS_MEMBER_EPOCHS = 9  # and GROUP_ID_NOT_FOUND (KIP-848)
 TXN_COMMIT_KNOWS_LOAD_IN_PROGRESS = 2
 TXN_COMMIT_KNOWS_TRANSACTION_ABORTABLE = 4
+TXN_COMMIT_KNOWS_MEMBER_EPOCHS = 6  # and GROUP_ID_NOT_FOUND, and topic ids in place of names (KIP-1319)
 TXN_COMMIT_TRANSACTION_VERSION_2 = 5  # from this version on the commit adds the partition to the transaction
 
 
@@ -80,10 +79,9 @@ async def yield_if_large(context: RequestContext, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def look_for(context: RequestContext, names: Iterable[str]) -> None:
-    """Read the changes by other nodes if a topic is unknown here: another node may just have created it."""
-    metadata = context.services.topics.metadata
-    if may_have_missed(context.services, map(metadata.get, names)):
+async def look_for(context: RequestContext, found: Iterable[TopicMetadata | None]) -> None:
+    """Read the changes by other nodes if a topic is unknown here (None): another node may just have created it."""
+    if may_have_missed(context.services, found):
         context.blocks_connection = True
         await context.services.topics.catch_up()
 
@@ -334,6 +332,7 @@ def txn_offset_commit_failed(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                     for partition in topic.partitions
@@ -366,10 +365,10 @@ def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
 @api(
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    versions="0-5",
+    versions="0-6",
     rights=NeededRights(
         both(whole(WRITE, TRANSACTIONAL_ID, "transactional_id"), whole(READ, GROUP, "group_id")),
-        (Items("topics", "topics", named(READ, TOPIC, "name"), are_first=True),),
+        (Items("topics", "topics", topic_by_id(READ, TXN_COMMIT_KNOWS_MEMBER_EPOCHS), are_first=True),),
     ),
     errors=COORDINATOR_AWAY
     | codes(
@@ -388,20 +387,26 @@ async def handle_txn_offset_commit(
 
     From version 5 on the partition of `__consumer_offsets` joins the transaction here (KIP-890); before, it must have
     been added with AddOffsetsToTxn. Member and generation are checked only if the client sends them (3 and later,
-    KIP-447).
+    KIP-447). Version 6 names topics by id, and refuses GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH in place of
+    ILLEGAL_GENERATION (KIP-1319).
     """
     version = context.api_version
     services = context.services
     await yield_if_large(context, count_of(request.topics))
-    await look_for(context, (topic.name for topic in request.topics))
+    is_by_id = version >= TXN_COMMIT_KNOWS_MEMBER_EPOCHS
+    metadata = services.topics.metadata
+    await look_for(
+        context,
+        (metadata.get_by_id(one.topic_id) if is_by_id else metadata.get(one.name) for one in request.topics),
+    )
     commit = Commit()
     topics = []
     for requested in request.topics:
-        topic = find_topic(services.topics, requested.name, b"", by_id=False)
+        topic = find_topic(services.topics, requested.name, requested.topic_id, by_id=is_by_id)
         if not requested.partitions and not isinstance(topic, ErrorCode):
             continue
         answers = commit.add_topic(topic, requested.partitions, TxnOffsetCommitResponsePartition)
-        topics.append(TxnOffsetCommitResponseTopic(name=requested.name, partitions=answers))
+        topics.append(TxnOffsetCommitResponseTopic(requested.name, requested.topic_id, answers))
     response = TxnOffsetCommitResponse(topics=topics)
     if not commit.offsets:
         return response
@@ -417,7 +422,12 @@ async def handle_txn_offset_commit(
         )
         return errors[offsets_partition]
 
-    committer = Committer(request.generation_id, request.member_id, request.group_instance_id)
+    committer = Committer(
+        request.generation_id_or_member_epoch,
+        request.member_id,
+        request.group_instance_id,
+        knows_member_epochs=version >= TXN_COMMIT_KNOWS_MEMBER_EPOCHS,
+    )
 
     async def change(offsets: Sequence[OffsetToCommit]) -> ErrorCode | list[ErrorCode]:
         errors = await services.groups.commit_offsets_in_transaction(

@@ -79,7 +79,7 @@ async def handle_offset_delete(
 ) -> OffsetDeleteResponse | SlicedResponse:
     """Delete committed offsets of topics that the group does not consume; only missing partitions are refused."""
     await yield_if_large(context, count_of(request.topics))
-    await look_for(context, (topic.name for topic in request.topics))
+    await look_for(context, map(context.services.topics.metadata.get, (topic.name for topic in request.topics)))
     # Missing topics, also without partitions, and missing partitions come first, as in Kafka.
     answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
     wanted: list[TopicPartition] = []

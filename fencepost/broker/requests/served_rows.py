@@ -34,7 +34,7 @@ ROWS: Final[dict[int, tuple[str, int, int, int, int | None]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: ("transactions", 0, 4, 0, None),
     ApiKey.END_TXN: ("transactions", 0, 5, 0, None),
     ApiKey.WRITE_TXN_MARKERS: ("markers", 1, 2, 1, None),
-    ApiKey.TXN_OFFSET_COMMIT: ("group_offsets", 0, 5, 0, None),
+    ApiKey.TXN_OFFSET_COMMIT: ("group_offsets", 0, 6, 0, None),
     ApiKey.DESCRIBE_ACLS: ("acls", 1, 3, 1, None),
     ApiKey.CREATE_ACLS: ("acls", 1, 3, 1, None),
     ApiKey.DELETE_ACLS: ("acls", 1, 3, 1, None),

@@ -80,25 +80,27 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    """Offsets of a topic."""
+    """Offsets of a topic, known by its name or, from version 6 on, by its id (KIP-1319)."""
 
-    name: str = ""
+    name: str = field(versions="0-5", default="")
+    topic_id: uuid = field(versions="6+", default=ZERO_UUID)
     partitions: list[TxnOffsetCommitRequestPartition] = []
 
 
-@message(key=28, versions="0-5", flexible="3+")
+@message(key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
     """Commit offsets of a group with a transaction; sent to the group's coordinator.
 
     Before version 3 it has no member; since then the group checks the member (KIP-447). From version 5 on
     AddOffsetsToTxn is not needed before (KIP-890).
+    generation_id_or_member_epoch: the epoch in a group of the consumer or streams protocol.
     """
 
     transactional_id: str = ""
     group_id: str = ""
     producer_id: int64 = 0
     producer_epoch: int16 = 0
-    generation_id: int32 = field(versions="3+", default=-1)
+    generation_id_or_member_epoch: int32 = field(versions="3+", default=-1)
     member_id: str = field(versions="3+", default="")
     group_instance_id: str | None = field(versions="3+", default=None)
     topics: list[TxnOffsetCommitRequestTopic] = []
@@ -109,7 +111,8 @@ class TxnOffsetCommitResponsePartition:
     """Result of one offset.
 
     Errors: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, OFFSET_METADATA_TOO_LARGE,
-    UNKNOWN_TOPIC_OR_PARTITION, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID (6+), GROUP_ID_NOT_FOUND (6+), STALE_MEMBER_EPOCH (6+),
+    INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
     TRANSACTION_ABORTABLE (4+), COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS,
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED.
     """
@@ -122,11 +125,12 @@ class TxnOffsetCommitResponsePartition:
 class TxnOffsetCommitResponseTopic:
     """The outcomes of a topic's partitions."""
 
-    name: str = ""
+    name: str = field(versions="0-5", default="")
+    topic_id: uuid = field(versions="6+", default=ZERO_UUID)
     partitions: list[TxnOffsetCommitResponsePartition] = []
 
 
-@message(key=28, versions="0-5", flexible="3+")
+@message(key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse:
     """One outcome per partition."""
 

@@ -25,6 +25,7 @@ from fencepost.protocol.messages.group_offsets import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from fencepost.protocol.schema import ZERO_UUID
 from tests.support.group_broker import GroupBroker
 from tests.support.memory_topics import INTERNAL_PARTITION_COUNT, MemoryLog, in_page_cache
 from tests.support.offset_requests import NO_OFFSET, commit_request, fetch_request, fetched
@@ -102,7 +103,9 @@ async def test_partitions_and_groups_of_another_coordinator_are_all_refused(brok
 # TxnOffsetCommit
 
 
-def txn_request(*partitions: int, topic: str = "orders", **fields: object) -> TxnOffsetCommitRequest:
+def txn_request(
+    *partitions: int, topic: str = "orders", topic_id: bytes = ZERO_UUID, **fields: object
+) -> TxnOffsetCommitRequest:
     return TxnOffsetCommitRequest(
         transactional_id="tx",
         group_id="g",
@@ -111,6 +114,7 @@ def txn_request(*partitions: int, topic: str = "orders", **fields: object) -> Tx
         topics=[
             TxnOffsetCommitRequestTopic(
                 name=topic,
+                topic_id=topic_id,
                 partitions=[
                     TxnOffsetCommitRequestPartition(
                         partition_index=partition, committed_offset=9, committed_metadata=""
@@ -133,10 +137,10 @@ def end_transaction(broker: GroupBroker, *, committed: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("version", range(7))
 async def test_offsets_of_a_transaction_are_unstable_until_it_ends(broker: GroupBroker, version: int) -> None:
     await broker.call(commit_request(broker, 9), 9)
-    assert errors(await broker.call(txn_request(0, 5), version)) == [
+    assert errors(await broker.call(txn_request(0, 5, topic_id=broker.topic_id("orders")), version)) == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
@@ -192,20 +196,47 @@ async def test_members_of_old_versions_are_not_checked(broker: GroupBroker) -> N
     await broker.stable_member()
     assert errors(await broker.call(txn_request(), 2)) == [ErrorCode.NONE]
     assert errors(await broker.call(txn_request(), 3)) == [ErrorCode.NONE]
-    stale = txn_request(generation_id=9, member_id="m")
+    stale = txn_request(generation_id_or_member_epoch=9, member_id="m")
     assert errors(await broker.call(stale, 3)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 async def test_a_transactional_commit_needs_a_group(broker: GroupBroker) -> None:
     request = txn_request()
     request.group_id = ""
-    assert errors(await broker.call(request)) == [ErrorCode.INVALID_GROUP_ID]
+    assert errors(await broker.call(request, 5)) == [ErrorCode.INVALID_GROUP_ID]
 
 
 async def test_a_request_for_missing_partitions_only_reaches_no_coordinator(broker: GroupBroker) -> None:
-    response = await broker.call(txn_request(0, topic="nothing"))
+    response = await broker.call(txn_request(0, topic="nothing"), 5)
     assert errors(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert broker.verifier.calls == []
+
+
+async def test_version_6_names_topics_by_id(broker: GroupBroker) -> None:
+    topic_id = broker.topic_id("orders")
+    response = await broker.call(txn_request(0, 5, topic_id=topic_id), 6)
+    assert errors(response) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [(topic.name, topic.topic_id) for topic in response.topics] == [("", topic_id)]
+    for unknown in (ZERO_UUID, bytes(15) + b"\x09"):
+        response = await broker.call(txn_request(0, topic_id=unknown), 6)
+        assert errors(response) == [ErrorCode.UNKNOWN_TOPIC_ID]
+        assert [topic.topic_id for topic in response.topics] == [unknown]
+
+
+@pytest.mark.parametrize(("version", "error"), [(5, ErrorCode.ILLEGAL_GENERATION), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
+async def test_version_6_says_that_a_members_group_does_not_exist(
+    broker: GroupBroker, version: int, error: ErrorCode
+) -> None:
+    request = txn_request(topic_id=broker.topic_id("orders"), generation_id_or_member_epoch=3, member_id="m")
+    assert errors(await broker.call(request, version)) == [error]
+
+
+async def test_a_request_of_version_6_that_fails_names_topics_by_id(broker: GroupBroker) -> None:
+    topic_id = broker.topic_id("orders")
+    failed = broker.failed(txn_request(topic_id=topic_id), ErrorCode.NOT_COORDINATOR, 6)
+    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in failed.topics] == [
+        (topic_id, ErrorCode.NOT_COORDINATOR)
+    ]
 
 
 # Many offsets
@@ -234,7 +265,7 @@ def many_offsets(api: str) -> OffsetCommitRequest | TxnOffsetCommitRequest:
         group_id="g",
         producer_id=5,
         producer_epoch=0,
-        generation_id=-1,
+        generation_id_or_member_epoch=-1,
         topics=[
             TxnOffsetCommitRequestTopic(
                 name="many",

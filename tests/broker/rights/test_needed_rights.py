@@ -138,6 +138,13 @@ def fetched(broker: SecuredBroker) -> Any:
     return fetch.FetchRequest(topics=[topic], max_wait_ms=0)
 
 
+def committed_in_transaction(broker: SecuredBroker) -> Any:
+    topic = offsets.TxnOffsetCommitRequestTopic(
+        "hidden", broker.topic_id("hidden"), [offsets.TxnOffsetCommitRequestPartition(0)]
+    )
+    return offsets.TxnOffsetCommitRequest("x", "g", topics=[topic])
+
+
 def committed(broker: SecuredBroker) -> Any:
     topic = offsets.OffsetCommitRequestTopic(
         "hidden", broker.topic_id("hidden"), [offsets.OffsetCommitRequestPartition(0, 5)]
@@ -314,11 +321,7 @@ CASES = {
         ON_CLUSTER[ALTER],
     ),
     "TxnOffsetCommit": case(
-        offsets.TxnOffsetCommitRequest(
-            "x",
-            "g",
-            topics=[offsets.TxnOffsetCommitRequestTopic("hidden", [offsets.TxnOffsetCommitRequestPartition(0)])],
-        ),
+        committed_in_transaction,
         X53,
         WRITE_X,
         OF_GROUP[READ],

@@ -178,10 +178,10 @@ class AnyGroup:
             self._transactional_id,
             self._group,
             *self._producer,
-            generation_id=epoch,
+            generation_id_or_member_epoch=epoch,
             member_id=member_id,
             group_instance_id=instance,
-            topics=[TxnOffsetCommitRequestTopic(topic, committed)],
+            topics=[TxnOffsetCommitRequestTopic(topic, partitions=committed)],
         )
         base = self._exchange.plain_text(topic)
         what = f"{committer} commits {offset} of {partition} of {base} in a transaction"

@@ -415,7 +415,7 @@ class _Run:
             group_id=group,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
-            topics=[TxnOffsetCommitRequestTopic(topic.name, committed) for topic in topics],
+            topics=[TxnOffsetCommitRequestTopic(topic.name, partitions=committed) for topic in topics],
         )
         words = (
             f"{identity.name} commits offset {offset} of {' and '.join(topic.base for topic in topics)}-{partitions}"
@@ -423,7 +423,7 @@ class _Run:
         words += f" for the {called}"
         if version >= FIRST_OFFSETS_WITH_MEMBER and self.steps.happens(0.6):
             shift = self.random.choice((0, 0, 0, 0, -1, 1))
-            request.generation_id = self.member_epoch + shift
+            request.generation_id_or_member_epoch = self.member_epoch + shift
             request.member_id = self.random.choice((MEMBER, MEMBER, MEMBER, "somebody", ""))
             words += f" as {request.member_id!r} in epoch {shift:+}"
         self.steps.ask(words, request, version, retry=BUSY)

@@ -254,7 +254,9 @@ def _offsets_in_transaction(things: Things) -> Any:
         NOBODY,
         0,
         topics=[
-            group_offsets.TxnOffsetCommitRequestTopic(name, [group_offsets.TxnOffsetCommitRequestPartition(0, 3)])
+            group_offsets.TxnOffsetCommitRequestTopic(
+                name, partitions=[group_offsets.TxnOffsetCommitRequestPartition(0, 3)]
+            )
             for name in things.names
         ],
     )
@@ -540,7 +542,6 @@ QUESTIONS: Final[dict[str, Question]] = {
         )
     ),
     "UnregisterBroker": Question(lambda things: quorum.UnregisterBrokerRequest(NO_SUCH_BROKER)),
-    "UnregisterController": Question(lambda things: quorum.UnregisterControllerRequest(NO_SUCH_BROKER)),
     "UpdateFeatures": Question(
         lambda things: features.UpdateFeaturesRequest(
             5_000, [features.FeatureUpdateKey("no.such.feature", 1)], validate_only=True

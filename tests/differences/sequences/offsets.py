@@ -141,7 +141,7 @@ def filled_group(exchange: Exchange, topic: str, other: str) -> str:
     exchange.call(OffsetCommitRequest(group, topics=offsets), 9)
     own = Transactional(exchange, "holds", 0)
     held = TxnOffsetCommitRequestTopic(
-        topic, [TxnOffsetCommitRequestPartition(1, 60), TxnOffsetCommitRequestPartition(2, 70)]
+        topic, partitions=[TxnOffsetCommitRequestPartition(1, 60), TxnOffsetCommitRequestPartition(2, 70)]
     )
     request = TxnOffsetCommitRequest(own.transactional_id, group, own.producer_id, own.epoch, topics=[held])
     exchange.call(request, 5, retry=(ErrorCode.CONCURRENT_TRANSACTIONS,))

@@ -314,7 +314,7 @@ def offsets(exchange: Exchange, topic: str) -> None:
                 "group_id": group,
                 "producer_id": own.producer_id + shift,
                 "producer_epoch": own.epoch,
-                "topics": [TxnOffsetCommitRequestTopic(name, [committed])],
+                "topics": [TxnOffsetCommitRequestTopic(name, partitions=[committed])],
             }
             request = TxnOffsetCommitRequest(**(values | fields))  # type: ignore[arg-type]
             exchange.ask(f"offsets: {situation}", request, version, retry=BUSY)
@@ -339,9 +339,14 @@ def offsets(exchange: Exchange, topic: str) -> None:
         ask("an empty group id", group_id="")
         ask("a transactional id never initialized", transactional_id=exchange.name("nobody"))
         if version >= 3:
-            ask("an unknown member", member_id="somebody", generation_id=1)
-            ask("a generation without member", generation_id=4)
-            ask("an unknown static member", group_instance_id="instance", member_id="somebody", generation_id=1)
+            ask("an unknown member", member_id="somebody", generation_id_or_member_epoch=1)
+            ask("a generation without member", generation_id_or_member_epoch=4)
+            ask(
+                "an unknown static member",
+                group_instance_id="instance",
+                member_id="somebody",
+                generation_id_or_member_epoch=1,
+            )
 
 
 def descriptions(exchange: Exchange, topic: str) -> None:

@@ -62,13 +62,30 @@ def test_all_offsets_of_a_group_are_asked_for_by_null() -> None:
     assert_bytes(request, 8, "02 02 67 00 00 01 00")
 
 
+def test_version_6_of_a_transactions_offsets_has_topic_ids() -> None:
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata=None)
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=5,
+        producer_epoch=1,
+        topics=[TxnOffsetCommitRequestTopic(topic_id=TOPIC_ID, partitions=[partition])],
+    )
+    assert_bytes(
+        request,
+        6,
+        "02 78 02 67 00 00 00 00 00 00 00 05 00 01 ff ff ff ff 01 00 02 00 01 02 03 04 05 06 07 08 09 0a",
+        "0b 0c 0d 0e 0f 02 00 00 00 00 00 00 00 00 00 00 00 07 ff ff ff ff 00 00 00 00",
+    )
+
+
 def test_a_transaction_s_offsets_name_its_producer() -> None:
     request = TxnOffsetCommitRequest(
         transactional_id="x",
         group_id="g",
         producer_id=5,
         producer_epoch=1,
-        generation_id=2,
+        generation_id_or_member_epoch=2,
         member_id="m",
         topics=[
             TxnOffsetCommitRequestTopic(

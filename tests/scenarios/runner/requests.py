@@ -331,7 +331,7 @@ class TxnOffsetCommit:
             group_id=group_id,
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
-            generation_id=generation_id,
+            generation_id_or_member_epoch=generation_id,
             member_id=member_id,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=data) for name, data in topics.items()],
         )

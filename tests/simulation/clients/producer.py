@@ -289,7 +289,7 @@ class TransactionalProducer(Producer):
             group_id=membership.group_id,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.producer_epoch,
-            generation_id=membership.generation_id,
+            generation_id_or_member_epoch=membership.generation_id,
             member_id=membership.member_id,
             topics=[TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
         )

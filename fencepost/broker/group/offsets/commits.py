@@ -30,8 +30,8 @@ class OffsetToCommit(NamedTuple):
 class Committer(NamedTuple):
     """Client of a commit: a member in a generation, or, by default, a client that is not a member.
 
-    knows_member_epochs: OffsetCommit 9 and later; the generation may then be the epoch of a member of the consumer
-                         protocol, and the error of an unknown group is GROUP_ID_NOT_FOUND.
+    knows_member_epochs: OffsetCommit 9 and TxnOffsetCommit 6 and later; the generation may then be the epoch of a
+                         member of the consumer protocol, and the error of an unknown group is GROUP_ID_NOT_FOUND.
     """
 
     generation_id: int = -1
@@ -82,10 +82,13 @@ def check_commit(
 def check_transactional_commit(
     group: ClassicGroup | ConsumerGroup | StreamsGroup, committer: Committer, offsets: Sequence[OffsetToCommit]
 ) -> ErrorCode:
-    """As `check_commit`, but clients without membership may always commit; a stale epoch is ILLEGAL_GENERATION."""
+    """As `check_commit`, but clients without membership may always commit; a stale epoch is ILLEGAL_GENERATION to a
+    client that does not know member epochs.
+    """
     if not isinstance(group, ClassicGroup):
         error = _check_epoch_of_commit(group, committer, offsets, is_transactional=True)
-        return ErrorCode.ILLEGAL_GENERATION if error is ErrorCode.STALE_MEMBER_EPOCH else error
+        is_translated = error is ErrorCode.STALE_MEMBER_EPOCH and not committer.knows_member_epochs
+        return ErrorCode.ILLEGAL_GENERATION if is_translated else error
     error = group.refusal(ClassicEvent.COMMIT_IN_TRANSACTION)
     is_simple = committer.generation_id < 0 and group.state is ClassicState.EMPTY
     if error is not ErrorCode.NONE or is_simple or committer.is_not_a_member:

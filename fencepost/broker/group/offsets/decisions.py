@@ -91,9 +91,7 @@ class OffsetDecisions:
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             if committer.generation_id >= 0:
-                if committer.knows_member_epochs:
-                    return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
-                return Decision(ErrorCode.ILLEGAL_GENERATION)
+                return Decision(_group_not_found(committer))
         else:
             error = check_commit(group, committer, offsets)
             if error is not NO_ERROR:
@@ -117,7 +115,8 @@ class OffsetDecisions:
         """As `commit`, but pending until the transaction of `producer` (id, epoch) ends.
 
         Clients without membership may commit in any state: the producer epoch fences them. Refuses: INVALID_GROUP_ID,
-        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. Source: KIP-447.
+        UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION; to clients that know member epochs also
+        GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH. Source: KIP-447, KIP-1319.
         """
         if not group_id:
             return Decision(ErrorCode.INVALID_GROUP_ID)
@@ -126,7 +125,7 @@ class OffsetDecisions:
             return Decision(ErrorCode.GROUP_ID_NOT_FOUND)
         if group is None:
             if committer.generation_id >= 0:
-                return Decision(ErrorCode.ILLEGAL_GENERATION)
+                return Decision(_group_not_found(committer))
         else:
             error = check_transactional_commit(group, committer, offsets)
             if error is not ErrorCode.NONE:
@@ -256,3 +255,8 @@ class OffsetDecisions:
                 records.append(record)
                 size_bytes += len(record.key)
         return Decision(None, records)
+
+
+def _group_not_found(committer: Committer) -> ErrorCode:
+    """The error of a member of a group that does not exist."""
+    return ErrorCode.GROUP_ID_NOT_FOUND if committer.knows_member_epochs else ErrorCode.ILLEGAL_GENERATION

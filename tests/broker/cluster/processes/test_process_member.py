@@ -348,7 +348,7 @@ OFFSETS = {
         TxnOffsetCommitRequest(
             transactional_id="transaction",
             group_id="group",
-            topics=[TxnOffsetCommitRequestTopic("orders", [TxnOffsetCommitRequestPartition(0, 3)])],
+            topics=[TxnOffsetCommitRequestTopic("orders", partitions=[TxnOffsetCommitRequestPartition(0, 3)])],
         ),
         3,
     ),

@@ -95,8 +95,10 @@ def test_in_a_transaction_strangers_may_commit_and_a_stale_epoch_is_an_illegal_g
         )
         return error
 
-    assert commit_in_transaction(Committer(first.epoch + 1, "a")) is ErrorCode.ILLEGAL_GENERATION
-    assert commit_in_transaction(Committer(first.epoch - 1, "a"), SECOND) is ErrorCode.ILLEGAL_GENERATION
+    for epoch, topic_partition in ((first.epoch + 1, FIRST), (first.epoch - 1, SECOND)):
+        old = Committer(epoch, "a", knows_member_epochs=False)
+        assert commit_in_transaction(old, topic_partition) is ErrorCode.ILLEGAL_GENERATION
+        assert commit_in_transaction(Committer(epoch, "a"), topic_partition) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit_in_transaction(Committer(1, "nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit_in_transaction(Committer()) is ErrorCode.NONE
     assert commit_in_transaction(Committer(first.epoch, "a")) is ErrorCode.NONE
