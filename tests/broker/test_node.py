@@ -106,8 +106,8 @@ async def test_a_node_answers_api_versions_and_metadata(tmp_path: Path) -> None:
         assert ranges[24] == (0, 3), "higher versions are for brokers only"
         assert {f.name: f.max_version_level for f in versions.finalized_features} == {
             "group.version": 1,
-            "metadata.version": 30,
-            "share.version": 1,
+            "metadata.version": 33,
+            "share.version": 2,
             "streams.version": 1,
             "transaction.version": 2,
         }

@@ -35,10 +35,10 @@ class LevelRange(NamedTuple):
 
 SUPPORTED: Mapping[str, LevelRange] = {
     GROUP_VERSION: LevelRange(0, 1),  # 1: the consumer group protocol (KIP-848)
-    # 30: Apache Kafka 4.3. There is no metadata log that could have another level; consoles read this one to find the
-    # version of Kafka.
-    METADATA_VERSION: LevelRange(30, 30),
-    SHARE_VERSION: LevelRange(0, 1),  # 1: share groups (KIP-932)
+    # 33: Apache Kafka 4.4 (4.4-IV2). There is no metadata log that could have another level; consoles read this one to
+    # find the version of Kafka.
+    METADATA_VERSION: LevelRange(33, 33),
+    SHARE_VERSION: LevelRange(0, 2),  # 1: share groups (KIP-932), 2: their dead-letter queues (KIP-1191)
     STREAMS_VERSION: LevelRange(0, 1),  # 1: the streams rebalance protocol (KIP-1071)
     TRANSACTION_VERSION: LevelRange(0, 2),  # 2: an epoch for every transaction (KIP-890)
 }
@@ -103,7 +103,7 @@ class Features:
     def level(self, name: str) -> int:
         level = self._document.content.levels.get(name)
         if level is not None:
-            return level
+            return max(level, SUPPORTED[name].minimum)  # an older broker may have stored one that is gone
         return self._settings.fencepost_transaction_version if name == TRANSACTION_VERSION else SUPPORTED[name].maximum
 
     def check(self, update: FeatureUpdate) -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.protocol.api_keys import ApiKey
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.support.handler_context import CLUSTER_ID, NODE_ID, HandlerBroker, open_broker
@@ -62,4 +63,4 @@ async def test_the_name_of_the_software_is_checked_first(broker: HandlerBroker) 
 async def test_version_5_shows_itself(broker: HandlerBroker) -> None:
     answer = await asked_by_client_of(broker, None, -1)
     shown = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-    assert shown[ApiVersionsRequest.api_key] == (0, 5)
+    assert shown[ApiKey.API_VERSIONS] == (0, 5)

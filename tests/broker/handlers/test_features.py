@@ -19,7 +19,7 @@ from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 Update = tuple[str, int, int]
-OTHERS = {"group.version": 1, "share.version": 1, "streams.version": 1}
+OTHERS = {"group.version": 1, "share.version": 2, "streams.version": 1}
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ async def shown(broker: HandlerBroker) -> tuple[int, dict[str, int]]:
     """The epoch and the levels that clients see."""
     response = await broker.call(ApiVersionsRequest("test", "1"), 4)
     levels = {feature.name: feature.max_version_level for feature in response.finalized_features}
-    assert levels.pop("metadata.version") == 30, "there is no other"
+    assert levels.pop("metadata.version") == 33, "there is no other"
     return response.finalized_features_epoch, levels
 
 
@@ -59,9 +59,9 @@ async def test_a_level_changes_for_clients_at_once(broker: HandlerBroker) -> Non
     assert (response.error_code, response.error_message, response.results) == (0, None, [])
     assert await shown(broker) == (1, {**OTHERS, "transaction.version": 1})
     await update(broker, ("transaction.version", 0, UNSAFE_DOWNGRADE), ("group.version", 0, UNSAFE_DOWNGRADE))
-    assert await shown(broker) == (2, {"share.version": 1, "streams.version": 1})
+    assert await shown(broker) == (2, {"share.version": 2, "streams.version": 1})
     await update(broker, ("transaction.version", 2, UPGRADE))
-    assert await shown(broker) == (3, {"share.version": 1, "streams.version": 1, "transaction.version": 2})
+    assert await shown(broker) == (3, {"share.version": 2, "streams.version": 1, "transaction.version": 2})
 
 
 async def test_a_change_of_a_feature_level_notifies_its_listeners(broker: HandlerBroker) -> None:
@@ -105,7 +105,7 @@ async def test_validate_only_changes_nothing(broker: HandlerBroker) -> None:
         (("transaction.version", -1, UPGRADE), "A feature version cannot be less than 0."),
         (("transaction.version", 1, 0), "The controller does not support the given upgrade type."),
         (("transaction.version", 1, UPGRADE), "Can't downgrade the version of this feature without setting the "),
-        (("metadata.version", 29, SAFE_DOWNGRADE), f"Local controller {NODE_ID} only supports versions 30-30"),
+        (("metadata.version", 32, SAFE_DOWNGRADE), f"Local controller {NODE_ID} only supports versions 33-33"),
         (("nothing", 1, UPGRADE), f"Local controller {NODE_ID} does not support this feature."),
         (("nothing", 0, SAFE_DOWNGRADE), "Feature nothing not found."),
     ],

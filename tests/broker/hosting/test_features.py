@@ -48,6 +48,16 @@ async def test_levels_that_were_set_outlive_a_restart_and_raise_the_epoch() -> N
     assert calls == ["changed"]
 
 
+async def test_a_level_that_an_older_broker_stored_is_raised_to_the_lowest_that_is_left() -> None:
+    store = InMemoryMetadataStore("features")
+    older = features(store)
+    await older.open()
+    await older.update([FeatureUpdate(METADATA_VERSION, 30, UP), FeatureUpdate(SHARE_VERSION, 1, UP)])
+    found = features(store)
+    await found.open()
+    assert (found.level(METADATA_VERSION), found.level(SHARE_VERSION)) == (SUPPORTED[METADATA_VERSION].minimum, 1)
+
+
 @pytest.mark.parametrize(
     ("update", "reason"),
     [
@@ -58,7 +68,7 @@ async def test_levels_that_were_set_outlive_a_restart_and_raise_the_epoch() -> N
         (FeatureUpdate(GROUP_VERSION, 2, UP), "only supports versions 0-1"),
         (FeatureUpdate(GROUP_VERSION, -1, UP), "A feature version cannot be less than 0."),
         (FeatureUpdate(GROUP_VERSION, 1, 0), "does not support the given upgrade type"),
-        (FeatureUpdate(METADATA_VERSION, 29, SAFE), "only supports versions 30-30"),
+        (FeatureUpdate(METADATA_VERSION, 32, SAFE), "only supports versions 33-33"),
         (FeatureUpdate("no.such", 1, UP), "does not support this feature."),
         (FeatureUpdate("no.such", 0, UP), "Feature no.such not found."),
     ],
