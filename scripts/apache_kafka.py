@@ -32,7 +32,7 @@ from fencepost.soak.free_port import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache"
-KAFKA_VERSION = "4.3.0"
+KAFKA_VERSION = "4.4.0"
 SCALA_VERSION = "2.13"
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 

@@ -1,9 +1,9 @@
-"""Writes docs/protocol-support.md: every API that clients of Apache Kafka 4.3 may call, with the versions served here.
+"""Writes docs/protocol-support.md: every API that clients of Apache Kafka 4.4 may call, with the versions served here.
 
     .venv/bin/python -m scripts.protocol_support_page
 
 Fencepost's column comes from the registry of handlers, Kafka's from an ApiVersions reply recorded from Apache Kafka
-4.3.
+4.4.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RECORDED_API_VERSIONS = ROOT / "tests" / "frames" / "api_versions.jsonl"
 INTRODUCTION = """\
 # Protocol support
 
-A client that works with Apache Kafka 4.3 finds the same APIs here, with the same versions, except where this table
-shows a difference. Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.3
+A client that works with Apache Kafka 4.4 finds the same APIs here, with the same versions, except where this table
+shows a difference. Versions are those that ApiVersions shows to clients. Kafka's column is what Apache Kafka 4.4
 showed when its replies were recorded. Where the lowest version is lower than what is accepted (Produce 0), that is
 Kafka's own way: old clients switch features off when they do not see it, and requests of those versions are refused.
 Generated from the code by `python -m scripts.protocol_support_page`; a test keeps it current.
@@ -46,23 +46,25 @@ def protocol_support_page() -> str:
     """The whole page."""
     ours = {shown.api_key: (shown.min_version, shown.max_version) for shown in advertised_versions()}
     kafka = kafka_versions()
-    lines = ["| key | API | Fencepost | Apache Kafka 4.3 | what it does here |", "|---|---|---|---|---|"]
+    lines = ["| key | API | Fencepost | Apache Kafka 4.4 | what it does here |", "|---|---|---|---|---|"]
     lines += [
         f"| {key} | {_name(key)} | {_range(ours.get(key))} | {_range(kafka.get(key))} | {_what_it_does(key)} |"
         for key in sorted(ours | kafka)
     ]
     served = sum(1 for key in kafka if key in ours)
-    summary = f"{served} of the {len(kafka)} APIs that Apache Kafka 4.3 shows to clients are served.\n\n"
+    summary = f"{served} of the {len(kafka)} APIs that Apache Kafka 4.4 shows to clients are served.\n\n"
     return INTRODUCTION + summary + "\n".join(lines) + "\n" + ERROR_CODES + "\n".join(_error_codes()) + "\n"
 
 
 def kafka_versions() -> dict[int, tuple[int, int]]:
-    """API key to (lowest, highest) version, as Apache Kafka 4.3 advertised them."""
-    version = 3
+    """API key to (lowest, highest) version, as Apache Kafka 4.4 advertised them."""
+    version = 5  # of the recorded ones, only this broker knows it
     for line in RECORDED_API_VERSIONS.read_text().splitlines():
         exchange = json.loads(line)
         if exchange["version"] == version:
             reply = decode(ApiVersionsResponse, bytes.fromhex(exchange["response"]), version, position=4)
+            if reply.error_code:
+                continue
             return {shown.api_key: (shown.min_version, shown.max_version) for shown in reply.api_keys}
     raise LookupError(f"{RECORDED_API_VERSIONS} holds no reply of version {version}")
 

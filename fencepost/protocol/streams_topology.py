@@ -4,7 +4,7 @@ Members send it, and the coordinator stores it.
 Source: KIP-1071; Kafka's StreamsGroupHeartbeatRequest.json and StreamsGroupTopologyValue.json.
 """
 
-from fencepost.protocol.schema import int16, int32, struct, uint16
+from fencepost.protocol.schema import int8, int16, int32, struct, uint16
 
 
 @struct
@@ -61,3 +61,42 @@ class StreamsSubtopology:
     repartition_sink_topics: list[str] = []
     repartition_source_topics: list[StreamsTopicInfo] = []
     copartition_groups: list[StreamsCopartitionGroup] = []
+
+
+# The description of a topology for people (KIP-1331); the broker passes it on.
+
+
+@struct
+class StreamsTopologyDescriptionNode:
+    """A node of a topology. node_type: 1 a source, 2 a processor, 3 a sink, whose topic may be None."""
+
+    name: str = ""
+    node_type: int8 = 0
+    source_topics: list[str] = []
+    sink_topic: str | None = None
+    stores: list[str] = []
+    successors: list[str] = []
+
+
+@struct
+class StreamsTopologyDescriptionSubtopology:
+    """The nodes of a part of a topology."""
+
+    subtopology_id: str = ""
+    nodes: list[StreamsTopologyDescriptionNode] = []
+
+
+@struct
+class StreamsTopologyDescriptionGlobalStore:
+    """A store of every instance, with the node that reads its topic and the one that fills it."""
+
+    source: StreamsTopologyDescriptionNode = StreamsTopologyDescriptionNode()
+    processor: StreamsTopologyDescriptionNode = StreamsTopologyDescriptionNode()
+
+
+@struct
+class StreamsTopologyDescription:
+    """All nodes of a topology."""
+
+    subtopologies: list[StreamsTopologyDescriptionSubtopology] = []
+    global_stores: list[StreamsTopologyDescriptionGlobalStore] = []

@@ -18,7 +18,7 @@ from fencepost.spark import IVY_SETTINGS
 PACKAGE = Path(__file__).resolve().parents[1]
 IS_CHECKOUT = (PACKAGE.parent / "pyproject.toml").exists()
 CACHE = PACKAGE.parent / ".cache" if IS_CHECKOUT else Path.home() / ".cache" / "fencepost"
-KAFKA_CLIENTS_VERSION = "4.3.0"
+KAFKA_CLIENTS_VERSION = "4.4.0"
 FETCH_TIMEOUT_S = 180
 
 

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from typing import Final
 
-HIGHEST_OF_OTHERS: Final[dict[str, int]] = {"ApiVersions": 4, "DeleteGroups": 2, "TxnOffsetCommit": 5}
+HIGHEST_OF_OTHERS: Final[dict[str, int]] = {
+    "ApiVersions": 4,
+    "DeleteGroups": 2,
+    "TxnOffsetCommit": 5,
+    "StreamsGroupHeartbeat": 0,
+    "StreamsGroupDescribe": 0,
+}
 """The highest version that the others know, of an API of which Apache Kafka 4.4 has a newer one."""
 
-UNKNOWN_TO_OTHERS: Final[frozenset[str]] = frozenset({"UnregisterController"})
+UNKNOWN_TO_OTHERS: Final[frozenset[str]] = frozenset({"UnregisterController", "StreamsGroupTopologyDescriptionUpdate"})
 """APIs that only Apache Kafka 4.4 has."""
 
 NAMES_OF_OTHERS: Final[dict[tuple[str, str], str]] = {
-    ("TxnOffsetCommitRequest", "generation_id_or_member_epoch"): "generation_id"
+    ("TxnOffsetCommitRequest", "generation_id_or_member_epoch"): "generation_id",
+    ("StreamsGroupHeartbeatResponse", "acceptable_recovery_lag_legacy"): "acceptable_recovery_lag",
 }
 """Names that fields have at the others, by message and by our name, which is Apache Kafka 4.4's."""
 

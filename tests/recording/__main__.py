@@ -19,8 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from kafka.protocol.api_key import ApiKey
-
+from fencepost.protocol.messages.families import FAMILIES
 from fencepost.soak.free_port import free_port
 from fencepost.soak.kafka_jars import kafka_class_path
 from scripts.apache_kafka import ROOT, ApacheKafka, fetch_jars
@@ -85,6 +84,7 @@ RECORDED = frozenset(
         "DeleteShareGroupOffsets",
         "StreamsGroupHeartbeat",
         "StreamsGroupDescribe",
+        "StreamsGroupTopologyDescriptionUpdate",
         "AlterConfigs",
         "IncrementalAlterConfigs",
         "ListConfigResources",
@@ -160,7 +160,7 @@ def select(exchanges: Iterable[Exchange]) -> dict[str, list[Exchange]]:
     kept: dict[str, list[Exchange]] = defaultdict(list)
     shapes: dict[tuple[str, int, str], set[object]] = defaultdict(set)
     for exchange in exchanges:
-        name = ApiKey(exchange.api_key).name
+        _, name = FAMILIES.get(exchange.api_key, ("", ""))
         request, response = exchange.request, exchange.response or b""
         if name not in RECORDED or len(request) + len(response) > FRAME_BYTES_LIMIT:
             continue

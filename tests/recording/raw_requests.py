@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kafka.protocol import admin, consumer, metadata, producer
 
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.delegation_tokens import (
     CreateDelegationTokenRequest,
     DescribeDelegationTokenRequest,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+from fencepost.protocol.messages.group_admin import DeleteGroupsRequest
+from fencepost.protocol.messages.group_offsets import TxnOffsetCommitRequest
 from fencepost.protocol.messages.quorum import (
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,
@@ -40,7 +43,13 @@ from fencepost.protocol.messages.share_state import (
     ReadShareGroupStateSummaryRequest,
     WriteShareGroupStateRequest,
 )
-from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest, StreamsGroupHeartbeatRequest
+from fencepost.protocol.messages.streams_groups import (
+    StreamsGroupDescribeRequest,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+)
+from tests.protocol.newer_messages import HIGHEST_OF_OTHERS
+from tests.recording import newer_requests as newer
 from tests.recording import raw_admin_requests as administration
 from tests.recording import raw_data_requests as data
 from tests.recording import raw_group_requests as groups
@@ -122,10 +131,18 @@ SCENARIOS: list[tuple[type[Any], Callable[[Session, int], None]]] = [
     (DeleteShareGroupOffsetsRequest, shares.delete_share_group_offsets),
     (StreamsGroupHeartbeatRequest, streams.streams_group_heartbeat),
     (StreamsGroupDescribeRequest, streams.streams_group_describe),
+    (StreamsGroupTopologyDescriptionUpdateRequest, streams.streams_group_topology_description_update),
     (UnregisterBrokerRequest, administration.unregister_broker),
     (UnregisterControllerRequest, administration.unregister_controller),
     (AddRaftVoterRequest, administration.add_raft_voter),
     (RemoveRaftVoterRequest, administration.remove_raft_voter),
+]
+
+# Of APIs that kafka-python has in older versions.
+NEWER: Final[list[tuple[type[Any], Callable[[Session, int], None]]]] = [
+    (ApiVersionsRequest, newer.api_versions),
+    (DeleteGroupsRequest, newer.delete_groups),
+    (TxnOffsetCommitRequest, newer.txn_offset_commit),
 ]
 
 
@@ -144,8 +161,12 @@ def run(port: int) -> list[str]:
     try:
         data.prepare(session)
         topic_id = session.topic_id
-        for request_class, scenario in SCENARIOS:
+        for request_class, scenario in (*SCENARIOS, *NEWER):
             minimum_version, maximum_version = session.served[api_key_of(request_class)]
+            if hasattr(request_class, "API_KEY"):  # kafka-python's
+                maximum_version = min(maximum_version, request_class.max_version)
+            elif (request_class, scenario) in NEWER:
+                minimum_version = HIGHEST_OF_OTHERS[request_class.__name__.removesuffix("Request")] + 1
             for version in range(minimum_version, maximum_version + 1):
                 try:
                     scenario(session, version)

@@ -13,6 +13,7 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatTopology,
+    StreamsGroupTopologyDescriptionUpdateRequest,
 )
 from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
@@ -27,7 +28,6 @@ from tests.recording.raw_session import ATTEMPTS, Session
 GROUP_RESOURCE = 32
 SET = 0
 JOIN, LEAVE = 0, -1
-VERSION = 0
 REBALANCE_TIMEOUT_MS = 30_000
 RETRYABLE = {14, 15, 16}
 
@@ -37,8 +37,9 @@ _group_numbers = itertools.count()
 class Member:
     """The member of its own streams group, whose application repartitions the session's topic and counts."""
 
-    def __init__(self, session: Session, group_id: str | None = None) -> None:
+    def __init__(self, session: Session, version: int, group_id: str | None = None) -> None:
         self.session = session
+        self.version = version
         self.group_id = group_id or f"frames-streams-{next(_group_numbers)}"
         self.member_id = str(uuid.uuid4())
         self.process_id = str(uuid.uuid4())
@@ -76,7 +77,7 @@ class Member:
             group_id=self.group_id, member_id=self.member_id, member_epoch=epoch, **fields
         )
         for _ in range(ATTEMPTS):
-            response = self.session.send_own(request, VERSION)
+            response = self.session.send_own(request, self.version)
             if response.error_code not in RETRYABLE:
                 break
             time.sleep(0.05)
@@ -115,7 +116,7 @@ class Member:
 
 
 def streams_group_heartbeat(session: Session, version: int) -> None:
-    member = Member(session)
+    member = Member(session, version)
     member.join_and_settle()
     member.heartbeat(member.epoch + 7)
     foreign = [StreamsTaskIds("9", [0])]
@@ -124,17 +125,17 @@ def streams_group_heartbeat(session: Session, version: int) -> None:
     member.heartbeat(member.epoch, instance_id="i")
     member.heartbeat(member.epoch, topology=member.topology())
     member.heartbeat(member.epoch, shutdown_application=True)
-    other = Member(session, member.group_id)
+    other = Member(session, version, member.group_id)
     other.join()
     other.heartbeat(other.epoch, rack_id="r")
     other.leave()
     member.leave()
     member.heartbeat(1)
-    Member(session).heartbeat(1)
-    refused = Member(session)
+    Member(session, version).heartbeat(1)
+    refused = Member(session, version)
     refused.heartbeat(JOIN)
     refused.heartbeat(-3)
-    refused.join(refused.topology("missing"), has_endpoint=False)  # with one, Apache Kafka 4.3 fails
+    refused.join(refused.topology("missing"), has_endpoint=False)  # with one, Apache Kafka fails
     refused.leave()
     refused.join(refused.topology("__consumer_offsets"))
     fixed = refused.topology()
@@ -146,7 +147,7 @@ def streams_group_heartbeat(session: Session, version: int) -> None:
 
 
 def streams_group_describe(session: Session, version: int) -> None:
-    member = Member(session)
+    member = Member(session, version)
     member.join_and_settle()
     request = StreamsGroupDescribeRequest(
         group_ids=[member.group_id, "missing", ""], include_authorized_operations=True
@@ -154,3 +155,7 @@ def streams_group_describe(session: Session, version: int) -> None:
     session.send_own(request, version)
     member.leave()
     session.send_own(StreamsGroupDescribeRequest(group_ids=[member.group_id]), version)
+
+
+def streams_group_topology_description_update(session: Session, version: int) -> None:
+    session.send_own(StreamsGroupTopologyDescriptionUpdateRequest(group_id="g", member_id="m"), version)

@@ -5,6 +5,7 @@ bytes.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -150,7 +151,8 @@ class GroupBroker:
             client_id="app",
             connection=LocalConnection(),
         )
-        response = response_of(await api.handler(context, decode(api.request, sent, version)))
+        outcome = api.handler(context, decode(api.request, sent, version))
+        response = response_of(await outcome if inspect.isawaitable(outcome) else outcome)
         return decode(api.response, b"".join(encode_chunks(response, version)), version)
 
     def start_call(self, request: Any, version: int | None = None) -> asyncio.Task[Any]:

@@ -28,6 +28,7 @@ from fencepost.protocol.primitives import Buffer
 FIRST_VERSION_WITH_SOFTWARE_NAME = 3
 FIRST_VERSION_WITH_FEATURES_FROM_ZERO = 4
 FIRST_VERSION_WITH_CLUSTER = 5
+NO_NODE = -1
 
 # AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that sees them could use them.
 HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
@@ -46,11 +47,11 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List all served APIs and the feature levels.
 
-    Refuses: INVALID_REQUEST for an unusable client software name; REBOOTSTRAP_REQUIRED from version 5 on, if the client
-    means another cluster or node.
+    Refuses: INVALID_REQUEST for an unusable client software name, or a cluster without a node; REBOOTSTRAP_REQUIRED
+    from version 5 on, if the client means another cluster or node.
     """
     version = context.api_version
-    if not names_usable_software(request, version):
+    if not is_valid(request, version):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     if version >= FIRST_VERSION_WITH_CLUSTER and not _is_meant(context.services, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
@@ -78,8 +79,12 @@ def _is_meant(services: Services, request: ApiVersionsRequest) -> bool:
     )
 
 
-def names_usable_software(request: ApiVersionsRequest, version: int) -> bool:
-    """Whether the client names its software as KIP-511 wants it, or its version does not name it."""
+def is_valid(request: ApiVersionsRequest, version: int) -> bool:
+    """Whether the client names its software as KIP-511 wants it, and both a cluster and a node or neither (KIP-1242);
+    a version that does not have them is valid.
+    """
+    if version >= FIRST_VERSION_WITH_CLUSTER and (request.cluster_id is None) != (request.node_id == NO_NODE):
+        return False
     return version < FIRST_VERSION_WITH_SOFTWARE_NAME or bool(
         _SOFTWARE_NAME.fullmatch(request.client_software_name)
         and _SOFTWARE_NAME.fullmatch(request.client_software_version)

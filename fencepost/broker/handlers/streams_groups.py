@@ -1,4 +1,8 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe: groups of Kafka Streams' own rebalance protocol (KIP-1071)."""
+"""StreamsGroupHeartbeat, StreamsGroupDescribe and StreamsGroupTopologyDescriptionUpdate: groups of Kafka Streams' own
+rebalance protocol.
+
+Source: KIP-1071, KIP-1331; Kafka's GroupCoordinatorService.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,13 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
 )
+
+FIRST_VERSION_WITH_OFFSET_INTERVAL = 1
+TASK_OFFSET_INTERVAL_MS = 60_000  # Kafka's default; without it a member would report its offsets all the time
+DESCRIPTION_NOT_STORED = 1
 
 
 def _are_streams_groups_on(context: RequestContext) -> bool:
@@ -54,7 +64,7 @@ def _topics_of_topology(request: Any) -> Iterator[str]:
 @api(
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
-    versions="0",
+    versions="0-1",
     # And CREATE for the internal topics that are missing, which the handler asks.
     rights=NeededRights(both(whole(READ, GROUP, "group_id"), described_topics(_topics_of_topology))),
     errors=COORDINATOR_AWAY
@@ -79,12 +89,15 @@ async def handle_streams_group_heartbeat(
         if refusal is not None:
             return StreamsGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
     streams: StreamsGroupService = context.services.groups.streams
-    return await streams.heartbeat(
+    response = await streams.heartbeat(
         request,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",  # as Java prints an address
         may_create=_may_create(context),
     )
+    if response.error_code == ErrorCode.NONE and context.api_version >= FIRST_VERSION_WITH_OFFSET_INTERVAL:
+        response.task_offset_interval_ms = TASK_OFFSET_INTERVAL_MS
+    return response
 
 
 def _may_create(context: RequestContext) -> Callable[[str], bool] | None:
@@ -116,7 +129,7 @@ def _streams_topics(group: Any) -> Iterator[str]:
 @api(
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
-    versions="0",
+    versions="0-1",
     rights=NeededRights(
         items=(Items("group_ids", "groups", named(DESCRIBE, GROUP), are_first=True),),
         finish=groups_without_hidden_topics(_streams_topics),
@@ -140,6 +153,34 @@ async def handle_streams_group_describe(
     async def describe(group_id: str) -> StreamsGroupDescribedGroup:
         if not group_id:
             return StreamsGroupDescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-        return await context.services.groups.streams.describe(group_id)
+        described = await context.services.groups.streams.describe(group_id)
+        if request.include_topology_description and described.error_code == ErrorCode.NONE:
+            described.topology_description_status = DESCRIPTION_NOT_STORED
+        return described
 
     return await describe_in_turn(request, request.group_ids, describe, StreamsGroupDescribeResponse)
+
+
+# StreamsGroupTopologyDescriptionUpdate
+
+
+@api(
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+    versions="0",
+    rights=NeededRights(whole(READ, GROUP, "group_id")),
+    errors=codes("GROUP_AUTHORIZATION_FAILED UNSUPPORTED_VERSION"),
+)
+def handle_streams_group_topology_description_update(
+    context: RequestContext, request: StreamsGroupTopologyDescriptionUpdateRequest
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """Store no description of a topology: that takes a plugin, and this broker has none, as Kafka's by default.
+
+    Refuses: UNSUPPORTED_VERSION.
+    """
+    message = None
+    if _are_streams_groups_on(context):
+        message = "The broker has no streams group topology description plugin configured."
+    return StreamsGroupTopologyDescriptionUpdateResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message
+    )

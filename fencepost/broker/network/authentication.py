@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from fencepost.broker.handlers.api_versions import names_usable_software
+from fencepost.broker.handlers.api_versions import is_valid
 from fencepost.broker.kernel import eager
 from fencepost.broker.kernel.addresses import network_of
 from fencepost.broker.kernel.clock import Clock
@@ -205,7 +205,7 @@ class Authentication:
         is_answered = 0 <= version <= SERVED[ApiKey.API_VERSIONS].maximum_version
         if is_answered:
             request = _decode(ApiVersionsRequest, frame, version)
-            is_answered = names_usable_software(request, version)
+            is_answered = is_valid(request, version)
         reply = self._step(Event.API_VERSIONS if is_answered else Event.REFUSED_API_VERSIONS)
         if reply is Reply.SERVE:
             return self._dispatcher.dispatch(frame, connection)

@@ -80,10 +80,11 @@ ROWS: Final[dict[int, tuple[str, int, int, int, int | None]]] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: ("share_state", 0, 1, 0, None),
     ApiKey.DELETE_SHARE_GROUP_STATE: ("share_state", 0, 0, 0, None),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: ("share_state", 0, 1, 0, None),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: ("streams_groups", 0, 0, 0, None),
-    ApiKey.STREAMS_GROUP_DESCRIBE: ("streams_groups", 0, 0, 0, None),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: ("streams_groups", 0, 1, 0, None),
+    ApiKey.STREAMS_GROUP_DESCRIBE: ("streams_groups", 0, 1, 0, None),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("share_offsets", 0, 1, 0, None),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_offsets", 0, 0, 0, None),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_offsets", 0, 0, 0, None),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ("streams_groups", 0, 0, 0, None),
     ApiKey.UNREGISTER_CONTROLLER: ("quorum", 0, 0, 0, None),
 }

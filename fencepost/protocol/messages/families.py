@@ -86,5 +86,6 @@ FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ("share_offsets", "DescribeShareGroupOffsets"),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ("share_offsets", "AlterShareGroupOffsets"),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ("share_offsets", "DeleteShareGroupOffsets"),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: ("streams_groups", "StreamsGroupTopologyDescriptionUpdate"),
     ApiKey.UNREGISTER_CONTROLLER: ("quorum", "UnregisterController"),
 }

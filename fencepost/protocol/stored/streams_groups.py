@@ -25,12 +25,16 @@ class StreamsGroupMetadataValue:
     metadata_hash:            hash of the topics of the topology.
     validated_topology_epoch: epoch of the topology whose topics were all validated; -1 for none.
     last_assignment_configs:  None in records of Kafka 4.1.
+    stored_description_topology_epoch, failed_description_topology_epoch: of Kafka 4.4's plugin for topology
+                              descriptions; -1 for none. Here always: there is no such plugin.
     """
 
     epoch: int32 = 0
     metadata_hash: int64 = 0
     validated_topology_epoch: int32 = field(tag=0, default=-1)
     last_assignment_configs: list[StreamsKeyValue] | None = field(tag=1, default=None)
+    stored_description_topology_epoch: int32 = field(tag=2, default=-1)
+    failed_description_topology_epoch: int32 = field(tag=3, default=-1)
 
 
 @message(versions="19")

@@ -35,10 +35,12 @@ async def asked_by_client_of(
         (CLUSTER_ID, NODE_ID, ErrorCode.NONE),
         ("another", NODE_ID, REBOOTSTRAP),
         (CLUSTER_ID, NODE_ID + 1, REBOOTSTRAP),
-        (CLUSTER_ID, -1, REBOOTSTRAP),
         ("", NODE_ID, REBOOTSTRAP),
         (None, -1, ErrorCode.NONE),
-        (None, NODE_ID + 1, ErrorCode.NONE),
+        # Both or neither.
+        (CLUSTER_ID, -1, ErrorCode.INVALID_REQUEST),
+        ("another", -1, ErrorCode.INVALID_REQUEST),
+        (None, NODE_ID, ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_a_client_that_means_another_cluster_or_node_has_to_bootstrap_again(

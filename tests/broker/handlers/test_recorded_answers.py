@@ -28,6 +28,7 @@ SAME = (
     "sasl_authenticate",
     "sasl_handshake",
     "unregister_broker",
+    "unregister_controller",
 )
 
 

@@ -1,5 +1,5 @@
-"""StreamsGroupHeartbeat and StreamsGroupDescribe, what the older APIs say of streams groups, and the internal topics
-that are created for them."""
+"""StreamsGroupHeartbeat, StreamsGroupDescribe and StreamsGroupTopologyDescriptionUpdate, what the older APIs say of
+streams groups, and the internal topics that are created for them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
 )
 from fencepost.protocol.streams_topology import StreamsTaskIds
 from tests.support.group_broker import GroupBroker
@@ -36,9 +37,11 @@ async def broker() -> AsyncIterator[GroupBroker]:
     await broker.groups.close()
 
 
-async def heartbeat(broker: GroupBroker, epoch: int, **fields: Any) -> StreamsGroupHeartbeatResponse:
+async def heartbeat(
+    broker: GroupBroker, epoch: int, *, version: int = 1, **fields: Any
+) -> StreamsGroupHeartbeatResponse:
     request = StreamsGroupHeartbeatRequest(**{"group_id": "g", "member_id": "a", "member_epoch": epoch, **fields})
-    response = await broker.call(request, 0)
+    response = await broker.call(request, version)
     assert isinstance(response, StreamsGroupHeartbeatResponse)
     return response
 
@@ -64,6 +67,40 @@ async def test_a_member_joins_gets_tasks_and_leaves(broker: GroupBroker) -> None
     assert settled.status == []
     left = await heartbeat(broker, -1)
     assert (left.error_code, left.member_id, left.member_epoch, left.status) == (ErrorCode.NONE, "a", -1, [])
+
+
+@pytest.mark.parametrize(("version", "interval_ms"), [(0, 0), (1, 60_000)])
+async def test_version_1_wants_offsets_each_minute_and_no_description(
+    broker: GroupBroker, version: int, interval_ms: int
+) -> None:
+    joined = await join(broker, version=version)
+    assert joined.task_offset_interval_ms == interval_ms
+    assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (-1, False)
+
+
+@pytest.mark.parametrize(("is_asked", "status"), [(False, 0), (True, 1)])
+async def test_version_1_describes_the_assignor_and_that_no_description_is_stored(
+    broker: GroupBroker, is_asked: bool, status: int
+) -> None:
+    await join_and_settle(broker)
+    request = StreamsGroupDescribeRequest(["g", "missing"], include_topology_description=is_asked)
+    found, missing = (await broker.call(request, 1)).groups
+    assert (found.assignor_name, found.topology_description, found.topology_description_status) == (
+        "sticky",
+        None,
+        status,
+    )
+    assert (missing.assignor_name, missing.topology_description_status) == (None, 0)
+
+
+async def test_a_description_of_the_topology_finds_no_plugin(broker: GroupBroker) -> None:
+    request = StreamsGroupTopologyDescriptionUpdateRequest(group_id="g", member_id="a")
+    answer = await broker.call(request, 0)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert answer.error_message == "The broker has no streams group topology description plugin configured."
+    await broker.features.update([FeatureUpdate("streams.version", 0, UNSAFE_DOWNGRADE)])
+    answer = await broker.call(request, 0)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.UNSUPPORTED_VERSION, None)
 
 
 async def test_a_group_outlives_a_restart(broker: GroupBroker) -> None:

@@ -497,6 +497,9 @@ CASES = {
         OF_GROUP[READ],
         OF_TOPIC[DESCRIBE],
     ),
+    "StreamsGroupTopologyDescriptionUpdate": case(
+        streams_groups.StreamsGroupTopologyDescriptionUpdateRequest("g", "m"), G30, OF_GROUP[READ]
+    ),
     "StreamsGroupDescribe": case(streams_groups.StreamsGroupDescribeRequest(["g"]), G30, OF_GROUP[DESCRIBE]),
     "DescribeShareGroupOffsets": case(
         share_offsets.DescribeShareGroupOffsetsRequest(

@@ -50,6 +50,7 @@ from fencepost.protocol.messages.scram_credentials import (
     ScramCredentialUpsertion,
     UserName,
 )
+from fencepost.protocol.messages.streams_groups import StreamsGroupTopologyDescriptionUpdateRequest
 from fencepost.protocol.schema import schema_of
 from tests.differences.exchange import Exchange, batch
 
@@ -208,6 +209,14 @@ def quorum(exchange: Exchange) -> None:
         {
             "an unknown controller": UnregisterControllerRequest(77),
             "a negative controller": UnregisterControllerRequest(-1),
+        },
+    )
+    ask_all(
+        exchange,
+        StreamsGroupTopologyDescriptionUpdateRequest,
+        {
+            "a description without a plugin": StreamsGroupTopologyDescriptionUpdateRequest("group", "member"),
+            "a description of nothing": StreamsGroupTopologyDescriptionUpdateRequest(),
         },
     )
 

@@ -6,8 +6,15 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatTopology,
+    StreamsGroupTopologyDescriptionUpdateRequest,
 )
-from fencepost.protocol.streams_topology import StreamsSubtopology, StreamsTaskIds
+from fencepost.protocol.streams_topology import (
+    StreamsSubtopology,
+    StreamsTaskIds,
+    StreamsTopologyDescription,
+    StreamsTopologyDescriptionNode,
+    StreamsTopologyDescriptionSubtopology,
+)
 from tests.protocol.messages.golden import assert_bytes
 
 
@@ -48,4 +55,27 @@ def test_tasks_are_assigned_by_subtopology() -> None:
         0,
         "00 00 00 00 00 00 00 02 6d 00 00 00 01 00 00 13 88 00 00 00 00 00 00 00 00 00 02 02 30 03 00 00",
         "00 00 00 00 00 01 00 01 01 00 00 00 00 00 00",
+    )
+
+
+def test_version_1_of_the_reply_has_a_long_lag_and_may_want_a_description() -> None:
+    reply = StreamsGroupHeartbeatResponse(
+        member_id="m", acceptable_recovery_lag=9, task_offset_interval_ms=7, topology_description_required=True
+    )
+    assert_bytes(
+        reply,
+        1,
+        "00 00 00 00 00 00 00 02 6d 00 00 00 00 00 00 00 00 00 00 00 07 00 00 00 00 00 00 00 09 01 00 00",
+        "00 01 00 00 00 00 00 00",
+    )
+
+
+def test_a_topology_is_described_by_its_nodes() -> None:
+    node = StreamsTopologyDescriptionNode("n", 3, [], "t", ["s"], ["o"])
+    part = StreamsTopologyDescriptionSubtopology("0", [node])
+    request = StreamsGroupTopologyDescriptionUpdateRequest("g", "m", 1, StreamsTopologyDescription([part]))
+    assert_bytes(
+        request,
+        0,
+        "02 67 02 6d 00 00 00 01 02 02 30 02 02 6e 03 01 02 74 02 02 73 02 02 6f 00 00 01 00 00",
     )

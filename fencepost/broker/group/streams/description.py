@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
+from fencepost.broker.group.streams.assignor import STICKY_ASSIGNOR
 from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.records import key_values
 from fencepost.broker.group.streams.tasks import NO_TASKS, OwnedTasks, TaskAssignment, task_ids
@@ -42,6 +43,7 @@ def described_streams_group(group: StreamsGroup, configured: ConfiguredTopology 
         assignment_epoch=group.assignment_epoch,
         topology=described,
         members=[_member(member, group.target.get(name, NO_TASKS)) for name, member in group.members.items()],
+        assignor_name=STICKY_ASSIGNOR,
     )
 
 

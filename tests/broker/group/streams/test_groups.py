@@ -423,8 +423,9 @@ def test_members_commit_for_tasks_that_they_have_had_since() -> None:
     assert world.commit(2, committer=Committer(1, "nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
     old = Committer(first.epoch, "a", knows_member_epochs=False)
     assert world.commit(2, committer=old) is ErrorCode.UNSUPPORTED_VERSION
-    stale = world.commit(3, committer=Committer(epoch, "a"), producer_id=7, topic_partition=late)
-    assert stale is ErrorCode.ILLEGAL_GENERATION
+    for knows_member_epochs, error in ((False, ErrorCode.ILLEGAL_GENERATION), (True, ErrorCode.STALE_MEMBER_EPOCH)):
+        member = Committer(epoch, "a", knows_member_epochs=knows_member_epochs)
+        assert world.commit(3, committer=member, producer_id=7, topic_partition=late) is error
     assert world.commit(3, producer_id=7, topic_partition=late) is ErrorCode.NONE
 
 
