@@ -362,6 +362,26 @@ def _known_to_transactional_client(error: ErrorCode, version: int) -> ErrorCode:
     return error
 
 
+def _known(topics: Topics, request: TxnOffsetCommitRequest, *, is_by_id: bool) -> Iterable[TopicMetadata | None]:
+    metadata = topics.metadata
+    return (metadata.get_by_id(one.topic_id) if is_by_id else metadata.get(one.name) for one in request.topics)
+
+
+def _offsets_in_transaction(
+    topics: Topics, request: TxnOffsetCommitRequest, *, is_by_id: bool
+) -> tuple[Commit, TxnOffsetCommitResponse]:
+    """Collect the offsets that can be committed, and build the response with the errors of the others."""
+    commit = Commit()
+    answered = []
+    for requested in request.topics:
+        topic = find_topic(topics, requested.name, requested.topic_id, by_id=is_by_id)
+        if not requested.partitions and not isinstance(topic, ErrorCode):
+            continue
+        answers = commit.add_topic(topic, requested.partitions, TxnOffsetCommitResponsePartition)
+        answered.append(TxnOffsetCommitResponseTopic(requested.name, requested.topic_id, answers))
+    return commit, TxnOffsetCommitResponse(topics=answered)
+
+
 @api(
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -394,20 +414,8 @@ async def handle_txn_offset_commit(
     services = context.services
     await yield_if_large(context, count_of(request.topics))
     is_by_id = version >= TXN_COMMIT_KNOWS_MEMBER_EPOCHS
-    metadata = services.topics.metadata
-    await look_for(
-        context,
-        (metadata.get_by_id(one.topic_id) if is_by_id else metadata.get(one.name) for one in request.topics),
-    )
-    commit = Commit()
-    topics = []
-    for requested in request.topics:
-        topic = find_topic(services.topics, requested.name, requested.topic_id, by_id=is_by_id)
-        if not requested.partitions and not isinstance(topic, ErrorCode):
-            continue
-        answers = commit.add_topic(topic, requested.partitions, TxnOffsetCommitResponsePartition)
-        topics.append(TxnOffsetCommitResponseTopic(requested.name, requested.topic_id, answers))
-    response = TxnOffsetCommitResponse(topics=topics)
+    await look_for(context, _known(services.topics, request, is_by_id=is_by_id))
+    commit, response = _offsets_in_transaction(services.topics, request, is_by_id=is_by_id)
     if not commit.offsets:
         return response
     is_transaction_version_2 = version >= TXN_COMMIT_TRANSACTION_VERSION_2

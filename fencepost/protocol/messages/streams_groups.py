@@ -91,7 +91,7 @@ class StreamsEndpointToPartitions:
 class StreamsGroupHeartbeatResponse:
     """Epoch and tasks of the member. The tasks are None when they have not changed.
 
-    acceptable_recovery_lag:       in records, for tasks that warm up; -1 of a broker that knows no such limit.
+    acceptable_recovery_lag:       largest lag of a task that has warmed up, in records; -1 for no such limit.
     topology_description_required: the member is to send StreamsGroupTopologyDescriptionUpdate.
 
     Errors: INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED,
@@ -181,7 +181,7 @@ class StreamsGroupDescribedGroup:
     """A group.
 
     topology_description_status: 0 not requested, 1 not stored, 2 could not be read, 3 it is there.
-    assignor_name:               of the next assignment.
+    assignor_name:               the assignor of the next assignment.
 
     Errors: GROUP_ID_NOT_FOUND, INVALID_GROUP_ID, INVALID_REQUEST, NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE,
     COORDINATOR_LOAD_IN_PROGRESS, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED.

@@ -25,7 +25,7 @@ class StreamsGroupMetadataValue:
     metadata_hash:            hash of the topics of the topology.
     validated_topology_epoch: epoch of the topology whose topics were all validated; -1 for none.
     last_assignment_configs:  None in records of Kafka 4.1.
-    stored_description_topology_epoch, failed_description_topology_epoch: of Kafka 4.4's plugin for topology
+    stored_description_topology_epoch, failed_description_topology_epoch: epochs of Kafka 4.4's plugin for topology
                               descriptions; -1 for none. Here always: there is no such plugin.
     """
 
