@@ -86,7 +86,8 @@ class DelegationTokens:
         def changed(before: Tokens) -> Tokens | None:
             nonlocal is_full
             if len(before) >= MAXIMUM_TOKENS:
-                before = without_expired(before, token.issued_ms) or before
+                valid = without_expired(before, token.issued_ms)
+                before = before if valid is None else valid
             is_full = len(before) >= MAXIMUM_TOKENS
             return None if is_full else {**before, token_id: token}
 
