@@ -113,6 +113,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("names-beside-ids", "topics", "metadata: by id and by name"),
     Declared("records-without-time", "list_offsets", "no timestamps, the largest timestamp"),
     Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
+    Declared("streams-groups-of-kafka-4.4", "generated/streams_groups-*", "*_tasks", "error_code", (REFUSED_CHANGE,)),
     Declared("repeated-task-assignments", "generated/streams_groups-*", "*, has *", "*_tasks", (NOTHING,)),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )

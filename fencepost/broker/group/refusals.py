@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from fencepost.protocol.errors import ErrorCode
 
@@ -36,3 +36,31 @@ def fenced_member(known_epoch: int, epoch: int, kind: str) -> HeartbeatRefusal:
         f"The {kind} group member has a {relation} member epoch ({epoch}) than the one known by the group "
         f"coordinator ({known_epoch}). The member must abandon all its partitions and rejoin.",
     )
+
+
+def unreleased_instance(member_id: str, instance_id: str, owner: str) -> HeartbeatRefusal:
+    """Refusal of a static member that joins while another process has its instance id."""
+    return HeartbeatRefusal(
+        ErrorCode.UNRELEASED_INSTANCE_ID,
+        f"Static member {member_id} with instance id {instance_id} cannot join the group "
+        f"because the instance id is owned by {owner} member.",
+    )
+
+
+class HasMemberId(Protocol):
+    """A member of a group."""
+
+    @property
+    def member_id(self) -> str: ...
+
+
+def check_static(member: HasMemberId | None, member_id: str, instance_id: str) -> HeartbeatRefusal | None:
+    """Refuse with UNKNOWN_MEMBER_ID, or with FENCED_INSTANCE_ID when another process has the instance id."""
+    if member is None:
+        return HeartbeatRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        return HeartbeatRefusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+        )
+    return None

@@ -25,7 +25,6 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatTopology,
-    StreamsTaskOffset,
 )
 from fencepost.protocol.streams_topology import (
     StreamsCopartitionGroup,
@@ -135,10 +134,7 @@ def refusals(exchange: Exchange, topic: str) -> None:
     join("standby tasks that it has", "a", standby_tasks=[StreamsTaskIds("0", [0])])
     join("warm-up tasks that it has", "a", warmup_tasks=[StreamsTaskIds("0", [0])])
     join("no topology", "a", topology=None)
-    join("an instance id", "a", instance_id="i")
     join("an empty rack", "a", rack_id="")
-    join("task offsets", "a", task_offsets=[StreamsTaskOffset("0", 0, 1)])
-    join("task end offsets", "a", task_end_offsets=[])
     beat("an unknown group", "a", 3)
     beat("an unknown group is left", "a", LEAVE)
     beat("left for now", "a", LEAVE_FOR_NOW)

@@ -14,13 +14,13 @@ from fencepost.broker.group.classic.group import CONSUMER_PROTOCOL_TYPE, Protoco
 from fencepost.broker.group.classic.membership import JoinContext, protocols_of, rebalance_timeout_ms_of
 from fencepost.broker.group.classic.rebalance import refuse_join, refuse_sync
 from fencepost.broker.group.consumer.group import ClassicSpeaker, ConsumerGroup, ConsumerMember
-from fencepost.broker.group.consumer.membership import check_static
 from fencepost.broker.group.consumer.migration import classic_assignment, partitions_by_id
 from fencepost.broker.group.consumer.rebalance import ConsumerRebalance
 from fencepost.broker.group.consumer.records import STORED_CONSUMER_GROUPS
 from fencepost.broker.group.consumer.subscriptions import TopicCatalogue
 from fencepost.broker.group.decision_builder import DeadlineKey, DeadlineKind, DecisionBuilder, GroupConfig
 from fencepost.broker.group.modern import MemberState
+from fencepost.broker.group.refusals import check_static
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.consumer_protocol import ConsumerProtocolSubscription, decode_subscription
 from fencepost.protocol.errors import ErrorCode

@@ -30,7 +30,14 @@ from fencepost.broker.group.modern import (
     HeartbeatContext,
     MemberState,
 )
-from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member, full_group, unknown_member
+from fencepost.broker.group.refusals import (
+    HeartbeatRefusal,
+    check_static,
+    fenced_member,
+    full_group,
+    unknown_member,
+    unreleased_instance,
+)
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import (
@@ -166,11 +173,7 @@ class ConsumerMembership:
                 if member is None:
                     return group.members.get(member_id)
                 if member.classic is None and member.member_epoch != LEAVE_FOR_A_WHILE_EPOCH:
-                    return HeartbeatRefusal(
-                        ErrorCode.UNRELEASED_INSTANCE_ID,
-                        f"Static member {member_id} with instance id {request.instance_id} cannot join the group "
-                        f"because the instance id is owned by {member.member_id} member.",
-                    )
+                    return unreleased_instance(member_id, request.instance_id, member.member_id)
                 return member
             refusal = check_static(member, member_id, request.instance_id)
             if refusal is not None:
@@ -269,18 +272,6 @@ _REASONS = {
 
 def refuse(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=error, error_message=message)
-
-
-def check_static(member: ConsumerMember | None, member_id: str, instance_id: str) -> HeartbeatRefusal | None:
-    """Refuse with UNKNOWN_MEMBER_ID, or with FENCED_INSTANCE_ID when another process has the instance id."""
-    if member is None:
-        return HeartbeatRefusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
-    if member.member_id != member_id:
-        return HeartbeatRefusal(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
-        )
-    return None
 
 
 def _check_join(request: ConsumerGroupHeartbeatRequest) -> str | None:

@@ -8,11 +8,11 @@ Source: KIP-1071; Kafka's StreamsGroup and StreamsGroupMember.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from fencepost.broker.group.modern import JOIN_EPOCH, MemberState, ModernGroup
+from fencepost.broker.group.modern import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, MemberState, ModernGroup
 from fencepost.broker.group.streams.tasks import NO_OWNED_TASKS, OwnedTasks, TaskAssignment, TaskId, TaskRole
 
 if TYPE_CHECKING:
@@ -79,6 +79,25 @@ class StreamsMember:
         return None
 
 
+def absent(member: StreamsMember) -> StreamsMember:
+    """Return a static member that has left and will return: it keeps its tasks until its session ends. A member that
+    returns under the instance id may commit in any epoch.
+    """
+    assigned = member.assigned
+    active = {subtopology_id: dict.fromkeys(epochs, 0) for subtopology_id, epochs in assigned.active.items()}
+    return replace(
+        member,
+        member_epoch=LEAVE_FOR_A_WHILE_EPOCH,
+        assigned=OwnedTasks(active, assigned.standby, assigned.warmup),
+        pending_revocation=NO_OWNED_TASKS,
+    )
+
+
+def replaced(member: StreamsMember, member_id: str) -> StreamsMember:
+    """Return a static member under the member id of its new process."""
+    return replace(member, member_id=member_id, member_epoch=JOIN_EPOCH, previous_member_epoch=JOIN_EPOCH)
+
+
 @dataclass(slots=True)
 class GroupMemory:
     """State of a group in memory only: the next coordinator computes it again.
@@ -111,6 +130,7 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
         self.topology: Topology | None = None
         self.shutdown_member_id: str | None = None
         self.memory = GroupMemory()
+        self._static_members: dict[str, str] = {}  # group instance id -> member id
         self._processes: dict[tuple[TaskRole, TaskId], tuple[str, ...]] = {}
 
     # Questions
@@ -137,10 +157,15 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
         """Return the processes that have a task in this role or have not confirmed its revocation."""
         return self._processes.get((role, task), ())
 
+    def static_member(self, instance_id: str) -> StreamsMember | None:
+        member_id = self._static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
     # Changes
 
     def copy(self) -> Self:
         other = super().copy()
+        other._static_members = dict(self._static_members)  # noqa: SLF001
         other._processes = dict(self._processes)  # noqa: SLF001
         return other
 
@@ -153,11 +178,15 @@ class StreamsGroup(ModernGroup[StreamsMember, TaskAssignment]):
             for key in owned.tasks():
                 self._processes[key] = (*self._processes.get(key, ()), member.process_id)
         self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self._static_members[member.instance_id] = member.member_id
 
     def remove_member(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         if member is not None:
             self._release(member)
+            if member.instance_id is not None and self._static_members.get(member.instance_id) == member_id:
+                del self._static_members[member.instance_id]
         if not self.members:
             self.shutdown_member_id = None
 

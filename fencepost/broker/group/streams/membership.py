@@ -22,13 +22,14 @@ from fencepost.broker.group.decision_builder import (
 )
 from fencepost.broker.group.modern import (
     JOIN_EPOCH,
+    LEAVE_FOR_A_WHILE_EPOCH,
     HeartbeatContext,
     MemberState,
 )
-from fencepost.broker.group.refusals import HeartbeatRefusal, full_group, unknown_member
+from fencepost.broker.group.refusals import HeartbeatRefusal
 from fencepost.broker.group.streams.assignor import STICKY_ASSIGNOR, Assignee, SubtopologySize, assign
 from fencepost.broker.group.streams.description import partitions_by_endpoint
-from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember
+from fencepost.broker.group.streams.group import StreamsGroup, StreamsMember, absent, replaced
 from fencepost.broker.group.streams.reconciliation import reconcile
 from fencepost.broker.group.streams.records import (
     STORED_STREAMS_GROUPS,
@@ -36,12 +37,14 @@ from fencepost.broker.group.streams.records import (
     current_value,
     key_values,
     member_value,
+    target_value,
     topology_value,
 )
 from fencepost.broker.group.streams.requests import (
-    check_epoch,
     check_tasks,
     differs,
+    find_leaving,
+    find_member,
     reported_tasks,
     topology_of_request,
     updated_member,
@@ -68,6 +71,7 @@ from fencepost.protocol.stored.streams_groups import (
     StreamsGroupMemberMetadataKey,
     StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTopologyKey,
 )
 
@@ -102,19 +106,18 @@ class StreamsMembership:
     ) -> StreamsHeartbeat:
         """Let a member join or stay.
 
-        Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, STREAMS_INVALID_TOPOLOGY,
-        INVALID_REQUEST (for another topology, and for tasks that the topology does not have).
+        Refuses: STREAMS_INVALID_TOPOLOGY, the errors of `find_member`, INVALID_REQUEST (for another topology, and for
+        tasks that the topology does not have).
         """
         member_id = request.member_id
         reported = reported_tasks(request)
-        known = group.members.get(member_id)
-        refusal = self._check_member(group, known, request, reported)
-        if refusal is not None:
-            return refuse(*refusal)
+        known = find_member(group, request, reported, self._config.streams_max_size)
+        if isinstance(known, HeartbeatRefusal):
+            return refuse(*known)
         draft = STORED_STREAMS_GROUPS.draft(group, effects)
-        member = known or StreamsMember(member_id)
+        member = _continued(draft, known, member_id)
         updated = updated_member(member, request, sender)
-        has_changed = known is None or updated != known
+        has_changed = known is None or updated != member
         if has_changed:
             draft.write(StreamsGroupMemberMetadataKey(group.group_id, member_id), member_value(updated))
         refusal = self._take_topology(draft, topology_of_request(request))
@@ -180,36 +183,25 @@ class StreamsMembership:
     def leave(
         self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest, effects: DecisionBuilder
     ) -> StreamsHeartbeat:
-        """Remove a member that leaves. Refuses: UNKNOWN_MEMBER_ID."""
-        member = group.members.get(request.member_id)
-        if member is None:
-            return refuse(*unknown_member(request.member_id, group.group_id))
+        """Remove a member that leaves, or mark a static one as absent. Refuses: see `find_leaving`."""
+        member = find_leaving(group, request)
+        if isinstance(member, HeartbeatRefusal):
+            return refuse(*member)
         draft = STORED_STREAMS_GROUPS.draft(group, effects)
         if request.shutdown_application:
             _shut_down(draft, request.member_id)
-        effects.note(log.info, "group_member_left", group_id=group.group_id, member_id=member.member_id)
-        self._fence(draft, [member])
+        is_back_soon = request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH
+        ids = {"group_id": group.group_id, "member_id": member.member_id}
+        effects.note(log.info, "group_member_left", **ids, is_back_soon=is_back_soon)
+        if is_back_soon:
+            draft.write(StreamsGroupCurrentMemberAssignmentKey(**ids), current_value(absent(member)))
+        else:
+            self._fence(draft, [member])
         return StreamsHeartbeat(
             StreamsGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
         )
 
     # Steps
-
-    def _check_member(
-        self,
-        group: StreamsGroup,
-        known: StreamsMember | None,
-        request: StreamsGroupHeartbeatRequest,
-        reported: TaskAssignment | None,
-    ) -> HeartbeatRefusal | None:
-        if known is not None:
-            return check_epoch(known, request.member_epoch, reported)
-        if request.member_epoch != JOIN_EPOCH:
-            return unknown_member(request.member_id, group.group_id)
-        max_size = self._config.streams_max_size
-        if len(group.members) >= max_size:
-            return full_group(max_size, "streams")
-        return None
 
     def _take_topology(self, draft: StreamsDraft, sent: Topology | None) -> HeartbeatRefusal | None:
         """Write the group's first topology. Refuses another one, except an older one, which `_problems` reports."""
@@ -410,6 +402,26 @@ def _add_tasks(response: StreamsGroupHeartbeatResponse, assigned: OwnedTasks) ->
 
 def _first_assignment(group: StreamsGroup) -> DeadlineKey:
     return DeadlineKey(DeadlineKind.FIRST_ASSIGNMENT, group.group_id)
+
+
+def _continued(draft: StreamsDraft, previous: StreamsMember | None, member_id: str) -> StreamsMember:
+    """Return a member that is known under this id, or a new one. A static member under the id of an earlier process
+    moves to this id with its current and target assignment.
+    """
+    if previous is None or previous.member_id == member_id:
+        return previous or StreamsMember(member_id)
+    group_id = draft.group.group_id
+    target = draft.group.target.get(previous.member_id, NO_TASKS)
+    member = replaced(previous, member_id)
+    draft.remove_member(previous.member_id)
+    draft.write(StreamsGroupMemberMetadataKey(group_id, member_id), member_value(member))
+    draft.write(StreamsGroupTargetAssignmentMemberKey(group_id, member_id), target_value(target))
+    draft.write(StreamsGroupCurrentMemberAssignmentKey(group_id, member_id), current_value(member))
+    for kind in (DeadlineKind.SESSION, DeadlineKind.REVOCATION):
+        draft.effects.clear_deadline(DeadlineKey(kind, group_id, previous.member_id))
+    ids = {"member_id": member_id, "previous": previous.member_id}
+    draft.effects.note(log.info, "group_member_replaced", group_id=group_id, **ids)
+    return draft.group.members[member_id]
 
 
 def _shut_down(draft: StreamsDraft, member_id: str) -> str:

@@ -10,8 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fencepost.broker.group.modern import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, HeartbeatContext
-from fencepost.broker.group.refusals import HeartbeatRefusal, fenced_member
-from fencepost.broker.group.streams.group import MemberEndpoint, StreamsMember
+from fencepost.broker.group.refusals import (
+    HeartbeatRefusal,
+    check_static,
+    fenced_member,
+    full_group,
+    unknown_member,
+    unreleased_instance,
+)
+from fencepost.broker.group.streams.group import MemberEndpoint, StreamsGroup, StreamsMember
 from fencepost.broker.group.streams.tasks import NO_TASKS, TaskAssignment, TaskRole, tasks_from
 from fencepost.broker.group.streams.topology import ConfiguredTopology, Topology, source_names
 from fencepost.protocol.errors import ErrorCode
@@ -29,15 +36,7 @@ def check_request(request: StreamsGroupHeartbeatRequest) -> HeartbeatRefusal | N
 
 
 def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
-    """Return the reason against features of the protocol that Apache Kafka 4.3 does not support either, or None."""
-    if request.instance_id is not None:
-        return "Static membership is not yet supported."
-    if request.task_offsets is not None:
-        return "TaskOffsets are not supported yet."
-    if request.task_end_offsets is not None:
-        return "TaskEndOffsets are not supported yet."
-    if request.warmup_tasks:
-        return "WarmupTasks are not supported yet."
+    """Return the reason against features of the protocol that this broker does not support, or None."""
     if request.topology is not None and any(each.source_topic_regex for each in request.topology.subtopologies):
         return "Regular expressions for source topics are not supported yet."
     return None
@@ -49,6 +48,8 @@ def _malformed(request: StreamsGroupHeartbeatRequest) -> str | None:
         return "MemberId can't be empty."
     if not request.group_id.strip():
         return "GroupId can't be empty."
+    if request.instance_id is not None and not request.instance_id.strip():
+        return "InstanceId can't be empty."
     if request.rack_id is not None and not request.rack_id.strip():
         return "RackId can't be empty."
     if request.member_epoch == JOIN_EPOCH:
@@ -59,7 +60,7 @@ def _malformed(request: StreamsGroupHeartbeatRequest) -> str | None:
                 return f"{name} must be empty when (re-)joining."
         if request.topology is None:
             return "Topology must be non-null when (re-)joining."
-    elif request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH:
+    elif request.member_epoch == LEAVE_FOR_A_WHILE_EPOCH and request.instance_id is None:
         return "InstanceId can't be null."
     elif request.member_epoch < LEAVE_FOR_A_WHILE_EPOCH:
         return f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2."
@@ -134,6 +135,7 @@ def updated_member(
     endpoint, tags = request.user_endpoint, request.client_tags
     return replace(
         member,
+        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         rebalance_timeout_ms=(
             member.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
@@ -148,6 +150,50 @@ def updated_member(
 
 
 # Checks against the group
+
+
+def find_member(
+    group: StreamsGroup, request: StreamsGroupHeartbeatRequest, reported: TaskAssignment | None, max_size: int
+) -> StreamsMember | HeartbeatRefusal | None:
+    """Find the member of a request; for a static member that joins, the one that it replaces. None for a new member.
+
+    Refuses: GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID.
+    """
+    is_joining, member_id = request.member_epoch == JOIN_EPOCH, request.member_id
+    if request.instance_id is None:
+        member = group.members.get(member_id)
+        if member is None:
+            return _checked_size(group, max_size) if is_joining else unknown_member(member_id, group.group_id)
+    elif is_joining:
+        member = group.static_member(request.instance_id)
+        if member is None:
+            return group.members.get(member_id) or _checked_size(group, max_size)
+        if member.member_epoch != LEAVE_FOR_A_WHILE_EPOCH:
+            return unreleased_instance(member_id, request.instance_id, member.member_id)
+        return member
+    else:
+        member = group.static_member(request.instance_id)
+        refusal = check_static(member, member_id, request.instance_id)
+        if refusal is not None:
+            return refusal
+        assert member is not None
+    return check_epoch(member, request.member_epoch, reported) or member
+
+
+def _checked_size(group: StreamsGroup, max_size: int) -> HeartbeatRefusal | None:
+    return full_group(max_size, "streams") if len(group.members) >= max_size else None
+
+
+def find_leaving(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> StreamsMember | HeartbeatRefusal:
+    """Find a member that leaves. Refuses: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    if request.instance_id is None:
+        return group.members.get(request.member_id) or unknown_member(request.member_id, group.group_id)
+    member = group.static_member(request.instance_id)
+    refusal = check_static(member, request.member_id, request.instance_id)
+    if refusal is not None:
+        return refusal
+    assert member is not None
+    return member
 
 
 def check_epoch(member: StreamsMember, epoch: int, reported: TaskAssignment | None) -> HeartbeatRefusal | None:

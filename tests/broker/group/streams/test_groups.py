@@ -19,7 +19,16 @@ from fencepost.protocol.messages.group_membership import JoinGroupResponse
 from fencepost.protocol.messages.share_groups import ShareGroupHeartbeatRequest
 from fencepost.protocol.messages.streams_groups import StreamsTaskOffset
 from fencepost.protocol.streams_topology import StreamsTaskIds
-from tests.support.streams_group import CHANGELOG, EAGER, REPARTITION, SENDER, StreamsWorld, config, counting
+from tests.support.streams_group import (
+    CHANGELOG,
+    EAGER,
+    REPARTITION,
+    SENDER,
+    ModelMember,
+    StreamsWorld,
+    config,
+    counting,
+)
 
 WORDS = TopicPartition("words", 0)
 
@@ -327,6 +336,87 @@ def test_a_full_streams_group_refuses_new_members() -> None:
     assert member.join().response.error_code == ErrorCode.NONE
 
 
+def test_offsets_of_tasks_are_taken_and_change_nothing() -> None:
+    world = StreamsWorld()
+    member = world.member("a")
+    member.join()
+    member.beat()
+    epoch = member.epoch
+    offsets = [StreamsTaskOffset("0", 0, 7)]
+    assert member.beat(task_offsets=offsets, task_end_offsets=offsets).response.error_code == ErrorCode.NONE
+    assert member.epoch == epoch
+
+
+# Static members
+
+
+def static(world: StreamsWorld, name: str) -> ModelMember:
+    return world.member(name, process="p")
+
+
+def settled_static_pair(world: StreamsWorld) -> tuple[ModelMember, ModelMember]:
+    first, other = static(world, "a"), world.member("b", process="q")
+    first.join(instance_id="i")
+    other.join()
+    world.settle(first, other)
+    return first, other
+
+
+def test_a_static_member_that_returns_has_its_tasks_and_moves_no_other() -> None:
+    world = StreamsWorld()
+    first, other = settled_static_pair(world)
+    had, others, epoch = first.active, other.active, world.streams_group.group_epoch
+    left = first.beat(epoch=-2, instance_id="i").response
+    assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -2)
+    assert world.streams_group.members["a"].member_epoch == -2
+    again = static(world, "c")
+    back = again.join(instance_id="i").response
+    assert (back.error_code, back.member_epoch, again.active) == (ErrorCode.NONE, epoch, had)
+    assert set(world.streams_group.members) == {"b", "c"}
+    other.beat()
+    assert (other.active, world.streams_group.group_epoch) == (others, epoch)
+
+
+def test_an_instance_id_that_another_process_has_is_refused() -> None:
+    world = StreamsWorld()
+    first, _ = settled_static_pair(world)
+    other = static(world, "c")
+    assert other.join(instance_id="i").response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    first.beat(epoch=-2, instance_id="i")
+    assert other.join(instance_id="i").response.error_code == ErrorCode.NONE
+    for refused in (first.beat(instance_id="i"), first.beat(epoch=-2, instance_id="i")):
+        assert refused.response.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert first.beat(instance_id="nobody").response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_leaves_for_good_frees_its_tasks() -> None:
+    world = StreamsWorld()
+    first, other = settled_static_pair(world)
+    assert first.leave(instance_id="i").response.error_code == ErrorCode.NONE
+    world.settle(other)
+    assert sum(map(len, other.active.values())) == 4
+    assert static(world, "c").join(instance_id="i").response.error_code == ErrorCode.NONE
+
+
+def test_a_static_member_that_stays_away_is_removed_when_its_session_ends() -> None:
+    world = StreamsWorld()
+    first, _ = settled_static_pair(world)
+    first.beat(epoch=-2, instance_id="i")
+    world.advance(60_000)
+    assert "a" not in world.streams_group.members
+
+
+def test_a_static_member_outlives_a_restart_of_the_coordinator() -> None:
+    world = StreamsWorld()
+    first, _ = settled_static_pair(world)
+    had = first.active
+    first.beat(epoch=-2, instance_id="i")
+    world.crash()
+    again = static(world, "c")
+    assert again.join(instance_id="i").response.error_code == ErrorCode.NONE
+    assert again.active == had
+
+
 JOIN = {"member_epoch": 0, "rebalance_timeout_ms": 1, "topology": counting()}
 CHANGELOG_WITH_COUNT = counting()
 CHANGELOG_WITH_COUNT.subtopologies[1].state_changelog_topics[0].partitions = 3
@@ -339,10 +429,8 @@ TWICE.subtopologies[0].subtopology_id = "1"
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({**JOIN, "instance_id": "i"}, 42, "Static membership is not yet supported."),
-        ({**JOIN, "task_offsets": [StreamsTaskOffset()]}, 42, "TaskOffsets are not supported yet."),
-        ({**JOIN, "task_end_offsets": []}, 42, "TaskEndOffsets are not supported yet."),
-        ({**JOIN, "warmup_tasks": [StreamsTaskIds()]}, 42, "WarmupTasks are not supported yet."),
+        ({**JOIN, "instance_id": " "}, 42, "InstanceId can't be empty."),
+        ({**JOIN, "warmup_tasks": [StreamsTaskIds()]}, 42, "WarmupTasks must be empty when (re-)joining."),
         ({**JOIN, "topology": REGEX}, 42, "Regular expressions for source topics are not supported yet."),
         ({**JOIN, "member_id": " "}, 42, "MemberId can't be empty."),
         ({**JOIN, "group_id": ""}, 42, "GroupId can't be empty."),
