@@ -2,7 +2,7 @@
 
 python -m tests.compat                                      every client once
 python -m tests.compat --client franz-go --times 10         one client ten times on one broker
-python -m tests.compat --client franz-go --against kafka    the same program on an Apache Kafka 4.3, results compared
+python -m tests.compat --client franz-go --against kafka    the same program on an Apache Kafka 4.4, results compared
 """
 
 from __future__ import annotations

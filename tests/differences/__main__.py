@@ -1,4 +1,4 @@
-"""Asks Fencepost and Apache Kafka 4.3 the same things and shows where their replies deviate, field by field.
+"""Asks Fencepost and Apache Kafka 4.4 the same things and shows where their replies deviate, field by field.
 
     python -m tests.differences                              both are started, all themes are asked
     python -m tests.differences produce configs              only these themes
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=seeds_in, default=(), metavar="FIRST-LAST", help="ask what these seeds make up")
     parser.add_argument("--secured", action="store_true", help="ask brokers with authentication and ACLs")
     parser.add_argument("--fencepost", type=address, metavar="HOST:PORT", help="a running Fencepost, started fresh")
-    parser.add_argument("--kafka", type=address, metavar="HOST:PORT", help="a running Apache Kafka 4.3, started fresh")
+    parser.add_argument("--kafka", type=address, metavar="HOST:PORT", help="a running Apache Kafka 4.4, started fresh")
     parser.add_argument("--recorded", action="store_true", help="take Kafka's answers from the recordings")
     parser.add_argument("--record", action="store_true", help="ask Kafka only and renew the recordings")
     parser.add_argument("--all", action="store_true", help="show declared differences, too")

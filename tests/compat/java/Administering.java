@@ -475,7 +475,7 @@ final class Administering {
             check.isTrue("an epoch", metadata.finalizedFeaturesEpoch().orElse(-1L) >= 0);
             check.equal("transactions", metadata.finalizedFeatures().get("transaction.version").maxVersionLevel(), (short) 2);
             check.equal("groups", metadata.finalizedFeatures().get("group.version").maxVersionLevel(), (short) 1);
-            check.equal("the release", metadata.finalizedFeatures().get("metadata.version").maxVersionLevel(), (short) 30);
+            check.equal("the release", metadata.finalizedFeatures().get("metadata.version").maxVersionLevel(), (short) 33);
         }
     }
 
