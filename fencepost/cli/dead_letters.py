@@ -32,7 +32,7 @@ COLUMNS: Final = ["topic", "partition", "offset", "delivery_count", "message", "
 @click.option("--topic", help="The dead-letter topic, if the group's configs do not name it any more.")
 @click.option("-n", "--max-records", type=click.IntRange(min=1), default=1_000, show_default=True, help="Show at most.")
 def dead_letters(bootstrap: str, as_json: bool, group: str, topic: str | None, max_records: int) -> None:
-    """Show what a share group has rejected, or had too often.
+    """Show the records that a share group could not consume.
 
     Read from the group's dead-letter topic. Topic, partition and offset are those of the original record; its key and
     value are shown if the group copies them (errors.deadletterqueue.copy.record.enable).

@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.3 answered in some seventy situations of transactions, a broker process of ours answers, too."""
+"""What Apache Kafka 4.4 answered in some seventy situations of transactions, a broker process of ours answers, too."""
 
 from __future__ import annotations
 

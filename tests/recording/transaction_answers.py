@@ -31,14 +31,15 @@ FAR = 90_000  # so far from any producer id that it is nobody's
 class Requester:
     """One transactional producer that sends exactly the given requests."""
 
-    def __init__(self, session: Session, transactional_id: str) -> None:
+    def __init__(self, session: Session, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
         self.session = session
         self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
         self.producer_id = 0
         self.producer_id = self._initialize(5).producer_id
 
     def _initialize(self, version: int, **fields: Any) -> Any:
-        values = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1} | fields
+        values = {"transaction_timeout_ms": self.timeout_ms, "producer_id": -1, "producer_epoch": -1} | fields
         return self.session.send_until_settled(
             producer.InitProducerIdRequest, version, transactional_id=self.transactional_id, **values
         )
@@ -98,6 +99,15 @@ class Requester:
         )
         time.sleep(0.3)  # Kafka's markers take their time
         return self._identity(reply)
+
+    def wait_for_the_coordinators_abort(self) -> None:
+        """Kafka looks for transactions that have timed out every ten seconds."""
+        for _ in range(600):
+            reply = self.session.send(admin.DescribeTransactionsRequest, 0, transactional_ids=[self.transactional_id])
+            if reply.transaction_states[0].transaction_state == "CompleteAbort":
+                return
+            time.sleep(0.1)
+        raise AssertionError("the coordinator did not abort the transaction")
 
     def mark(self, version: int, epoch: int, coordinator_epoch: int, transaction_version: int = 0, **where: Any) -> int:
         reply = self.session.send(
@@ -159,6 +169,9 @@ def ask(port: int) -> dict[str, Any]:
     answers |= _recovery(Requester(session, f"d-{run}"))
     answers |= _markers(Requester(session, f"e-{run}"))
     answers |= _offsets(Requester(session, f"f-{run}"), f"group-{run}")
+    answers |= _timed_out(
+        Requester(session, f"g-{run}", timeout_ms=200), Requester(session, f"h-{run}", timeout_ms=200)
+    )
     session.close()
     return answers
 
@@ -285,6 +298,23 @@ def _offsets(requester: Requester, group: str) -> dict[str, Any]:
         "TxnOffsetCommit 5, unknown transactional id": requester.commit_offset(
             5, 0, group=other, transactional_id=other
         ),
+    }
+
+
+def _timed_out(newer: Requester, older: Requester) -> dict[str, Any]:
+    """Producers whose transaction the coordinator has aborted, and that do not know it yet."""
+    newer.produce(12, 0, 0)
+    older.add(0)
+    newer.wait_for_the_coordinators_abort()
+    older.wait_for_the_coordinators_abort()
+    return {
+        "Produce 12, after the coordinator's abort": newer.produce(12, 0, 1),
+        "EndTxn 5, abort after the coordinator's abort": newer.end(5, 0, committed=False),
+        "EndTxn 5, commit after the coordinator's abort": newer.end(5, 0, committed=True),
+        "AddPartitionsToTxn 3, after the coordinator's abort": older.add(0),
+        "EndTxn 4, abort after the coordinator's abort": older.end(4, 0, committed=False),
+        "EndTxn 4, commit after the coordinator's abort": older.end(4, 0, committed=True),
+        "InitProducerId 5, its identity after the coordinator's abort": older.initialize(epoch=0),
     }
 
 

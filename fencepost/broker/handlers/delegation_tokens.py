@@ -1,6 +1,7 @@
 """The APIs of delegation tokens: secrets of a limited life with which programs log in as a user.
 
-Source: KIP-48, KIP-373; Kafka's KafkaApis (allowTokenRequests and what follows) and DelegationTokenControlManager.
+Source: KIP-48, KIP-373; Kafka's KafkaApis (allowTokenRequests and the handlers after it) and
+DelegationTokenControlManager.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ TOKENS_KEY: Final = "delegation-tokens"
 
 
 class DelegationTokens:
-    """The tokens, and what may be done with them; a change is in force in the step in which it is known to be durable.
+    """The tokens and their changes; a change is in force in the step in which it is known to be durable.
 
     secret_key: the setting `delegation.token.secret.key`, the same on all nodes: the secrets follow from it.
     clock:      the wall clock, as times are stored.

@@ -63,7 +63,7 @@ def new_token(
     lifetimes: Lifetimes,
     now_ms: int,
 ) -> Token:
-    """A token that is valid from now on. max_lifetime_ms: what the requester asks for; not positive for the longest."""
+    """A token that is valid from now on. max_lifetime_ms: the requested one; not positive for the longest."""
     longest_ms = lifetimes.max_lifetime_ms
     lifetime_ms = min(longest_ms, max_lifetime_ms) if max_lifetime_ms > 0 else longest_ms
     max_ms = min(now_ms + lifetime_ms, _LAST_MS)

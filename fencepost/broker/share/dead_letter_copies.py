@@ -90,7 +90,10 @@ class WaitingSharePartition(Protocol):
 
 
 class DeadLetterCopies:
-    """counts: by group. take_producer_id: returns a new producer id, or None if none is reserved yet."""
+    """counts: dead letters and failed copies, by group.
+
+    take_producer_id: returns a new producer id, or None if none is reserved yet.
+    """
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class DeadLetterTarget(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What all records of a copy have in common. reason: for people."""
+    """The part that all records of a copy have in common. reason: for people."""
 
     topic: str
     partition: int

@@ -67,7 +67,7 @@ class LazyShareService:
         return self._made
 
     def dead_letter_counts(self) -> Mapping[str, DeadLetterCounts]:
-        """Return what was copied into dead-letter topics, by group, without starting the service."""
+        """Return the counts of dead letters, by group, without starting the service."""
         return {} if self._made is None else self._made.dead_letters.counts
 
     async def ensure_loaded(self) -> None:

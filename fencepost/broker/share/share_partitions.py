@@ -274,7 +274,7 @@ class ServedSharePartition:
         return self._partition.first_undeliverable(first_offset)
 
     def continue_copies(self) -> None:
-        """Continue what was stored when the share partition was loaded."""
+        """Continue the copies that were stored when the share partition was loaded."""
         if self.has_undeliverable:
             self._copies.begin(self)
 
