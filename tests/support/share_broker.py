@@ -176,9 +176,11 @@ def only_partition(response: ShareFetchResponse) -> ShareFetchPartitionData:
 
 
 @asynccontextmanager
-async def running_share_broker(directory: Path, **settings: Any) -> AsyncIterator[ShareBroker]:
+async def running_share_broker(
+    directory: Path, *, start_ms: int = NOW_MS, **settings: Any
+) -> AsyncIterator[ShareBroker]:
     """A node with data in `directory`, which may have been there before; it ends as in a crash if it is not stopped."""
-    clock = ManualClock()
+    clock = ManualClock(start_ms)
     chosen = Settings(
         log_dirs=str(directory / "data"),
         listeners=("PLAINTEXT://127.0.0.1:0",),

@@ -26,22 +26,27 @@ class StorePoll:
 
     def __init__(self, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._look = look
-        self._next: asyncio.Future[None] | None = None  # done when the next poll has ended
+        self._next: asyncio.Future[bool] | None = None  # done when the next poll has ended
         self._began_s = 0.0  # by the event loop's clock, while a poll runs
         self._looking: asyncio.Task[None] | None = None
 
-    async def catch_up(self) -> None:
+    async def catch_up(self) -> bool:
         """Return after a poll that begins from now on, but after LONGEST_WAIT_S at the latest, with the state known by
-        then. While a poll takes longer than that, the store is in trouble, and no request waits for it."""
+        then. While a poll takes longer than that, the store is in trouble, and no request waits for it.
+
+        Returns whether such a poll has succeeded.
+        """
         loop = asyncio.get_running_loop()
         if self._looking is None or self._looking.done():
             self._began_s = loop.time()
             self._looking = STORE_POLL.start(self._look_while_asked(), expected=(StorageError,))
         elif loop.time() - self._began_s > LONGEST_WAIT_S:
-            return
+            return False
         if self._next is None:
             self._next = loop.create_future()
-        await asyncio.wait([self._next], timeout=LONGEST_WAIT_S)
+        asked = self._next
+        await asyncio.wait([asked], timeout=LONGEST_WAIT_S)
+        return asked.done() and asked.result()
 
     async def close(self) -> None:
         if self._looking is not None:
@@ -52,16 +57,18 @@ class StorePoll:
         while self._next is not None:
             asked, self._next = self._next, None
             self._began_s = asyncio.get_running_loop().time()
+            has_succeeded = False
             try:
                 await self._look()
+                has_succeeded = True
             except BaseException:
-                self._answer(self._next)  # the store has failed for these, too
+                self._answer(self._next, has_succeeded)  # the store has failed for these, too
                 self._next = None
                 raise
             finally:
-                self._answer(asked)
+                self._answer(asked, has_succeeded)
 
     @staticmethod
-    def _answer(asked: asyncio.Future[None] | None) -> None:
+    def _answer(asked: asyncio.Future[bool] | None, has_succeeded: bool) -> None:
         if asked is not None and not asked.done():
-            asked.set_result(None)
+            asked.set_result(has_succeeded)

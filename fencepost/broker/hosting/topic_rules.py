@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fencepost.broker.config import INTERNAL_SEGMENT_BYTES, SMALLEST_SEGMENT_BYTES, Settings, effective_values
 from fencepost.broker.kernel.topic_partition import (
@@ -13,7 +13,7 @@ from fencepost.broker.kernel.topic_partition import (
     SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
-from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.log_config import MAX_INT64, LogConfig
 
 MAX_NAME_LENGTH = 249  # so that `name-partition` and a suffix fit into a file name of 255 bytes
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -124,6 +124,12 @@ def _segment_bytes(segment_bytes: int) -> dict[str, str]:
     return {name: str(segment_bytes)}
 
 
+def _producer_id_expiration_ms(values: Mapping[str, Any], settings: Settings) -> int:
+    """A topic for dead letters never forgets a producer id: a copy that a crash has interrupted is continued later, by
+    months if nobody starts the broker, and is the same batch."""
+    return MAX_INT64 if values["errors.deadletterqueue.group.enable"] else settings.producer_id_expiration_ms
+
+
 def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
     """The settings of a topic's logs: its own configs over the broker's defaults. Raises ValueError."""
     values = effective_values(configs, settings)
@@ -153,7 +159,7 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         segment_index_bytes=values["segment.index.bytes"],
         segment_jitter_ms=values["segment.jitter.ms"],
         segment_ms=values["segment.ms"],
-        producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        producer_id_expiration_ms=_producer_id_expiration_ms(values, settings),
         transaction_partition_verification_enable=settings.transaction_partition_verification_enable,
         max_decompressed_bytes=settings.fencepost_batch_max_decompressed_bytes,
     )

@@ -535,13 +535,13 @@ class Topics:
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = self._keep(REFRESH.start_retrying(self._refresh_while_outdated))
 
-    async def catch_up(self) -> None:
+    async def catch_up(self) -> bool:
         """Load the topics that other nodes have created, changed and deleted, within a time limit: see `StorePoll`.
 
         A client may have seen the change at another node already, and would take this node's state for the answer.
+        Returns whether this node knows all that was changed before the call.
         """
-        if self.placement.other_nodes():
-            await self._store_poll.catch_up()
+        return not self.placement.other_nodes() or await self._store_poll.catch_up()
 
     async def _look_at_store(self) -> None:
         await self._store.follow()

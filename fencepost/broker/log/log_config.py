@@ -46,7 +46,9 @@ class LogConfig:
 
     @property
     def is_durable(self) -> bool:
-        return self.flush_interval_messages == 1
+        """Whether every acknowledgement waits for the disk. In a dead-letter topic each does: the delivery of a record
+        ends with the acknowledgement of its copy."""
+        return self.flush_interval_messages == 1 or self.errors_deadletterqueue_group_enable
 
     @property
     def is_compacted(self) -> bool:

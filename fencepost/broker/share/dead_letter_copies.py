@@ -23,6 +23,7 @@ from fencepost.broker.share.acquired_records import RecordSpan, RecordState
 from fencepost.broker.share.dead_letter_logs import DeadLetterLogs, NoDeadLetterTopic
 from fencepost.broker.share.dead_letter_sources import SourceUnreadable, source_records
 from fencepost.broker.share.dead_letters import (
+    COPY_BYTES,
     MOST_RECORDS,
     DeadLetterTarget,
     Origin,
@@ -163,14 +164,18 @@ class DeadLetterCopies:
         copy = served.dead_letters
         target = None
         if copy is not None and is_under_way(copy):
-            target = self._logs.of_copy(copy.topic_id, copy.partition)
+            target = await self._logs.of_copy(copy.topic_id, copy.partition)
         if copy is None or target is None:
             decided = await self._decide(served)
             if decided is None:
                 return
             copy, target, records = decided
         else:
-            records = await self._records(served, copy.first_offset, copy.last_offset)
+            found = await self._records(served, copy.first_offset, copy.last_offset, target.maximum_bytes)
+            records = fitting(found, target.maximum_bytes)
+            if records[-1].offset < copy.last_offset:
+                # They were decided on without their originals, or for a topic with a higher bound.
+                records = await self._records(served, copy.first_offset, copy.last_offset, None)
         # The decision is durable before the batch exists: otherwise another one could follow a crash.
         error = await served.copy_durable()
         if error is not NO_ERROR:
@@ -192,7 +197,8 @@ class DeadLetterCopies:
         offsets = self._next_offsets(served)
         if offsets is None:
             return None
-        records = fitting(await self._records(served, *offsets, target.maximum_bytes), target.maximum_bytes)
+        enough_bytes = min(target.maximum_bytes, COPY_BYTES)
+        records = fitting(await self._records(served, *offsets, enough_bytes), target.maximum_bytes)
         if served.is_dropped:
             return None
         producer_id = None if can_follow(last, target) else self._new_producer_id()
@@ -232,14 +238,14 @@ class DeadLetterCopies:
             raise CopyFailed(f"the share state refuses the copy: {error.name}")
 
     async def _records(
-        self, served: WaitingSharePartition, first_offset: int, last_offset: int, enough_bytes: int | None = None
+        self, served: WaitingSharePartition, first_offset: int, last_offset: int, enough_bytes: int | None
     ) -> list[Record]:
         """The dead letters of some records, with the originals if the group wants them and they still exist: all of
-        them, or the first ones if their originals have more than `enough_bytes`."""
+        them, or the first ones if their originals have more than `enough_bytes`; None: without the originals."""
         group_id = served.key.group_id
         value = partial(self._group_configs.value, group_id)
         sources: dict[int, Record] = {}
-        if value("errors.deadletterqueue.copy.record.enable"):
+        if enough_bytes is not None and value("errors.deadletterqueue.copy.record.enable"):
             sources, last_offset = await source_records(served.log, first_offset, last_offset, enough_bytes)
         span = served.first_undeliverable(first_offset)
         delivery_count = 0 if span is None else span.delivery_count

@@ -78,9 +78,17 @@ class DeadLetterLogs:
             raise NoDeadLetterTopic(f"the topic {name} cannot be created: {message or error.name}")
         return topic
 
-    def of_copy(self, topic_id: bytes, partition: int) -> DeadLetterTarget | None:
-        """Return the partition that a copy was decided for; None if its topic was deleted since."""
+    async def of_copy(self, topic_id: bytes, partition: int) -> DeadLetterTarget | None:
+        """Return the partition that a copy was decided for; None if its topic was deleted since.
+
+        Raises NoDeadLetterTopic while it is uncertain: another topic would get the records a second time.
+        """
         topic = self._topics.metadata.get_by_id(topic_id)
+        if topic is None:
+            has_caught_up = await self._topics.catch_up()
+            topic = self._topics.metadata.get_by_id(topic_id)
+            if topic is None and not has_caught_up:
+                raise NoDeadLetterTopic("the topic of the copy is not known here, and the metadata cannot be read")
         return None if topic is None else self._target(topic, partition)
 
     def _target(self, topic: TopicMetadata, partition: int) -> DeadLetterTarget:

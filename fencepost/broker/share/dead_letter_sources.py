@@ -13,6 +13,7 @@ from typing import Final
 from fencepost.broker.kernel.threads import on_a_thread
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.share.dead_letters import most_bytes
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.errors import NO_ERROR, ErrorCode
 from fencepost.protocol.primitives import Buffer, DecodeError
@@ -29,7 +30,7 @@ class SourceUnreadable(Exception):  # noqa: N818  # an expected outcome
 
 
 async def source_records(
-    log: PartitionLog, first_offset: int, last_offset: int, enough_bytes: int | None
+    log: PartitionLog, first_offset: int, last_offset: int, enough_bytes: int
 ) -> tuple[dict[int, Record], int]:
     """Return the records of a range by their offsets, and the last offset that was looked at: that of the range, or of
     the record with which they have more than `enough_bytes`.
@@ -58,8 +59,8 @@ async def source_records(
                     async for record in _records(batch):
                         if first_offset <= record.offset <= last_offset:
                             found[record.offset] = record
-                            size_bytes += len(record.key or b"") + len(record.value or b"")
-                            if enough_bytes is not None and size_bytes > enough_bytes:
+                            size_bytes += most_bytes(record)
+                            if size_bytes > enough_bytes:
                                 return found, record.offset
                 offset = batch.header.last_offset + 1
         except DecodeError:

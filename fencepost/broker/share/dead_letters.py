@@ -19,6 +19,8 @@ NO_OFFSET: Final = -1
 PRODUCER_EPOCH: Final = 0
 MOST_RECORDS: Final = 500
 """Of one copy: it is built in one step."""
+COPY_BYTES: Final = 1024 * 1024
+"""No further original is read for a copy that has as many bytes."""
 HIGHEST_SEQUENCE: Final = 2**31 - 1
 RECORD_OVERHEAD_BYTES: Final = 32
 """More than the lengths and deltas of one record take."""
@@ -137,7 +139,7 @@ def fitting(records: Sequence[Record], maximum_bytes: int) -> list[Record]:
     fit: list[Record] = []
     size_bytes = HEADER_BYTES
     for record in records[:MOST_RECORDS]:
-        size_bytes += _most_bytes(record)
+        size_bytes += most_bytes(record)
         if size_bytes > maximum_bytes:
             break
         fit.append(record)
@@ -149,7 +151,8 @@ def without_original(record: Record) -> Record:
     return record._replace(key=None, value=None, headers=record.headers[-6:])
 
 
-def _most_bytes(record: Record) -> int:
+def most_bytes(record: Record) -> int:
+    """A bound of the size of a record in a batch."""
     content = len(record.key or b"") + len(record.value or b"") + RECORD_OVERHEAD_BYTES
     return content + sum(len(name.encode()) + len(value or b"") + 10 for name, value in record.headers)
 

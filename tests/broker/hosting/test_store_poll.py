@@ -32,7 +32,7 @@ class Store:
         else:
             self._end.set_exception(error)
 
-    def asked(self, count: int) -> list[asyncio.Task[None]]:
+    def asked(self, count: int) -> list[asyncio.Task[bool]]:
         return [asyncio.create_task(self.store_poll.catch_up()) for _ in range(count)]
 
 
@@ -41,7 +41,7 @@ async def test_requests_that_arrive_together_share_one_look() -> None:
     asked = store.asked(100)
     await until(lambda: store.begun == 1)
     store.end()
-    await asyncio.gather(*asked)
+    assert await asyncio.gather(*asked) == [True] * 100
     assert store.begun == 1
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.config import load_settings
-from fencepost.broker.hosting.topic_rules import refused_factor
+from fencepost.broker.config import Settings, load_settings
+from fencepost.broker.hosting.topic_rules import log_config, refused_factor
 
 OF_MACHINES = ("fencepost.cluster.url=postgresql://db/fencepost", "fencepost.cluster.objects=s3://bucket")
 ANY = ("fencepost.replication.factor.any=true",)
@@ -34,3 +34,13 @@ def test_a_refusal_names_the_number_of_brokers() -> None:
     assert reason is not None
     assert "Unable to replicate the partition 4 time(s)" in reason
     assert reason.endswith("larger than the number of brokers, which is 3.")
+
+
+def test_a_topic_for_dead_letters_forgets_no_producer_and_acknowledges_nothing_before_it_is_on_the_disk() -> None:
+    settings = Settings(producer_id_expiration_ms=1_000)
+    topic = {"flush.messages": "1000"}
+    usual = log_config(topic, settings)
+    assert (usual.producer_id_expiration_ms, usual.is_durable) == (1_000, False)
+    dead = log_config({**topic, "errors.deadletterqueue.group.enable": "true"}, settings)
+    assert dead.producer_id_expiration_ms > 1_000 * 365 * 86_400_000
+    assert dead.is_durable

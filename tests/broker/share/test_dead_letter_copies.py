@@ -19,7 +19,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record import Record
 from fencepost.protocol.record_batch import build_batch, iterate_batches, read_records
 from tests.broker.supervision.planting import until
-from tests.support.share_broker import ShareBroker, lent, running_share_broker
+from tests.support.share_broker import NOW_MS, ShareBroker, lent, running_share_broker
 
 REJECT, RELEASE = 3, 2
 DLQ = "dlq.orders"
@@ -45,7 +45,8 @@ async def prepared(broker: ShareBroker, configs: Mapping[str, str], record_count
     await broker.create("orders")
     await broker.configure("g", share_auto_offset_reset="earliest", **configs)
     epoch = await broker.join("m", ["orders"])
-    await broker.produce("orders", record_count)
+    if record_count:
+        await broker.produce("orders", record_count)
     return epoch
 
 
@@ -203,6 +204,77 @@ async def test_a_crash_at_any_step_neither_loses_a_dead_letter_nor_copies_it_twi
         await reject(broker, 3, 3, epoch=2)
         await copied(broker)
         assert originals(broker) == [0, 1, 2, 3]
+
+
+async def test_a_copy_that_is_continued_after_years_is_not_made_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its batch and its completion nobody runs the broker."""
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker, configs={"retention.ms": "-1"})
+        await prepared(broker, COPIED)
+        await broker.fetch("m", 0)
+        with monkeypatch.context() as patched:
+            has_crashed = crash(patched, DeadLetterLogs, "append", passed_count=0, is_after=True)
+            await reject(broker, 0, 2)
+            await until(has_crashed)
+    three_years_ms = 3 * 365 * 86_400_000
+    async with running_share_broker(tmp_path, start_ms=NOW_MS + three_years_ms) as broker:
+        broker.clock.time_ms += three_years_ms  # a log that is read anew counts as active
+        log = broker.node.services.topics.log(TopicPartition(DLQ, 0))
+        assert log is not None
+        log.producer_work.expire(broker.clock.time_ms, log.config.producer_id_expiration_ms, log)
+        await broker.heartbeat("m", 0, ["orders"])
+        await broker.fetch("m", 0)
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2]
+
+
+async def test_a_copy_that_was_decided_without_originals_is_continued_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its records would fit, all of them would not, nor into the memory."""
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, CONFIGS, 0)
+        log = broker.node.services.topics.log(TopicPartition("orders", 0))
+        assert log is not None
+        for _ in range(4):
+            large = Record(0, broker.clock.time_ms, None, b"v" * 400_000, ())
+            log.append(memoryview(build_batch([large])), now_ms=broker.clock.time_ms)
+        await log.flushed()
+        for epoch in range(4):
+            await broker.fetch("m", epoch, max_bytes=5_000_000)
+        with monkeypatch.context() as patched:
+            has_crashed = crash(patched, DeadLetterLogs, "append", passed_count=0, is_after=False)
+            await reject(broker, 0, 3, epoch=4)
+            await until(has_crashed)
+        await broker.configure("g", errors_deadletterqueue_copy_record_enable="true")
+        served(broker).continue_copies()
+        await copied(broker)
+        assert originals(broker) == [0, 1, 2, 3]
+        assert [record.value for record in letters(broker)] == [None] * 4
+
+
+async def test_large_records_are_copied_a_few_at_a_time(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker, configs={"max.message.bytes": "50000000"})
+        await prepared(broker, COPIED, 0)
+        log = broker.node.services.topics.log(TopicPartition("orders", 0))
+        assert log is not None
+        for _ in range(6):
+            large = Record(0, broker.clock.time_ms, None, b"v" * 900_000, ())
+            log.append(memoryview(build_batch([large])), now_ms=broker.clock.time_ms)
+        await log.flushed()
+        for epoch in range(6):
+            await broker.fetch("m", epoch, max_bytes=5_000_000)
+        await reject(broker, 0, 5, epoch=6)
+        await copied(broker)
+        assert originals(broker) == list(range(6))
+        found = broker.node.services.topics.log(TopicPartition(DLQ, 0))
+        assert found is not None
+        read = found.read(0, 1 << 24, isolation=Isolation.READ_UNCOMMITTED)
+        assert [batch.header.last_offset_delta + 1 for batch in iterate_batches(read.records)] == [2, 2, 2]
 
 
 async def test_a_batch_whose_answer_was_lost_is_not_appended_again(

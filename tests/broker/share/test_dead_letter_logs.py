@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.config import Settings
-from fencepost.broker.share.dead_letter_logs import DeadLetterLogs
+from fencepost.broker.share.dead_letter_logs import DeadLetterLogs, NoDeadLetterTopic
 from fencepost.broker.share.dead_letters import DeadLetterTarget
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -19,9 +19,16 @@ from tests.support.share_broker import ManualClock
 TARGET = DeadLetterTarget("dlq.orders", b"t" * 16, 2, 1_000)
 
 
-def logs(peers: FakePeers | None, *, topic_id: bytes = TARGET.topic_id, leader: int | None = 2) -> DeadLetterLogs:
+def logs(
+    peers: FakePeers | None, *, topic_id: bytes = TARGET.topic_id, leader: int | None = 2, has_store: bool = True
+) -> DeadLetterLogs:
     topic = SimpleNamespace(name=TARGET.topic, topic_id=topic_id)
+
+    async def catch_up() -> bool:
+        return has_store
+
     topics: Any = SimpleNamespace(
+        catch_up=catch_up,
         log=lambda _place: None,
         metadata=SimpleNamespace(
             get=lambda _name: topic, get_by_id=lambda wanted: topic if wanted == topic_id else None
@@ -77,9 +84,14 @@ async def test_a_topic_that_was_created_again_is_another_one() -> None:
     peers = FakePeers()
     found = logs(peers, topic_id=b"u" * 16)
     assert await found.append(TARGET, bytearray()) is ErrorCode.UNKNOWN_TOPIC_ID
-    assert found.of_copy(TARGET.topic_id, 2) is None
+    assert await found.of_copy(TARGET.topic_id, 2) is None
     assert peers.sent == []
 
 
-def test_a_copy_is_continued_in_the_topic_it_was_decided_for() -> None:
-    assert logs(None).of_copy(TARGET.topic_id, 2) == TARGET
+async def test_a_topic_counts_as_deleted_only_after_a_look_at_the_store() -> None:
+    with pytest.raises(NoDeadLetterTopic, match="metadata cannot be read"):
+        await logs(FakePeers(), topic_id=b"u" * 16, has_store=False).of_copy(TARGET.topic_id, 2)
+
+
+async def test_a_copy_is_continued_in_the_topic_it_was_decided_for() -> None:
+    assert await logs(None).of_copy(TARGET.topic_id, 2) == TARGET

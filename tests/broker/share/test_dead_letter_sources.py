@@ -31,14 +31,14 @@ async def filled(broker: ShareBroker, codec: Codec = Codec.NONE) -> PartitionLog
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 async def test_the_records_of_a_range_are_read_across_batches(tmp_path: Path, codec: Codec) -> None:
     async with running_share_broker(tmp_path) as broker:
-        found, last_offset = await source_records(await filled(broker, codec), 1, 4, None)
+        found, last_offset = await source_records(await filled(broker, codec), 1, 4, 1_000)
         assert {offset: record.value for offset, record in found.items()} == {n: b"%d" % n for n in range(1, 5)}
         assert last_offset == 4
 
 
 async def test_reading_stops_when_there_is_enough(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
-        found, last_offset = await source_records(await filled(broker), 0, 5, 3)
+        found, last_offset = await source_records(await filled(broker), 0, 5, 130)
         assert (sorted(found), last_offset) == ([0, 1, 2, 3], 3)
 
 
@@ -46,9 +46,9 @@ async def test_deleted_records_are_left_out(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
         log = await filled(broker)
         await broker.node.services.topics.delete_records({log.topic_partition: 4})
-        found, last_offset = await source_records(log, 0, 5, None)
+        found, last_offset = await source_records(log, 0, 5, 1_000)
         assert (sorted(found), last_offset) == ([4, 5], 5)
-        assert await source_records(log, 0, 2, None) == ({}, 2)
+        assert await source_records(log, 0, 2, 1_000) == ({}, 2)
 
 
 async def test_records_that_are_not_here_yet_are_asked_for_again(
@@ -59,4 +59,4 @@ async def test_records_that_are_not_here_yet_are_asked_for_again(
         nothing = log.read(6, 1, isolation=Isolation.READ_UNCOMMITTED)
         monkeypatch.setattr(type(log), "read", lambda *_arguments, **_named: nothing)
         with pytest.raises(SourceUnreadable, match="on no disk of this node yet"):
-            await source_records(log, 0, 5, None)
+            await source_records(log, 0, 5, 1_000)
