@@ -1,4 +1,4 @@
-"""For PySpark: an exactly-once sink, and Spark's own Kafka connector in the version that belongs to the installed one.
+"""For PySpark: an exactly-once sink, and Spark's own Kafka connector in the version that runs with the installed one.
 
     from fencepost.spark import kafka_connector, register
 
@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["IVY_SETTINGS", "kafka_connector", "register", "sweep"]
+from fencepost.spark.connector import NoConnectorError, kafka_connector
+
+__all__ = ["IVY_SETTINGS", "NoConnectorError", "kafka_connector", "register", "sweep"]
 
 IVY_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 """Settings for `spark.jars.ivySettings`: packages come from Maven's central repository alone."""
@@ -52,23 +54,3 @@ def sweep(options: Mapping[str, str]) -> int:
     if asked.sink is None:
         return Committer(asked.one_off(), one_off_sink(str(uuid.uuid4()))).sweep()
     return Committer(asked, asked.sink).sweep()
-
-
-def kafka_connector() -> str:
-    """The coordinates of the connector that belongs to the installed PySpark.
-
-    That is `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. A connector of another version than Spark's, or for
-    another version of Scala, fails when a query starts. Raises ImportError without PySpark.
-    """
-    import pyspark
-
-    return (
-        f"org.apache.spark:spark-sql-kafka-0-10_{_scala_version(Path(pyspark.__file__).parent)}:{pyspark.__version__}"
-    )
-
-
-def _scala_version(pyspark_folder: Path) -> str:
-    """The version of Scala that a PySpark was built for, such as "2.13", from the names of its jars."""
-    for jar in pyspark_folder.glob("jars/spark-sql_*.jar"):
-        return jar.name.removeprefix("spark-sql_").split("-")[0]
-    raise FileNotFoundError(f"no Spark jars in {pyspark_folder}")

@@ -17,6 +17,7 @@ import pytest
 from fencepost.broker.config import load_settings, parse_listeners
 from fencepost.cli.commands import fencepost
 from fencepost.cli.serve_command import serve
+from fencepost.spark.connector import connector_version
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
 from tests.support.broker_process import BrokerProcess
 from tests.support.locks import pins
@@ -212,7 +213,8 @@ def test_the_pipeline_image_has_what_starting_spark_imports(tmp_path: Path) -> N
     shown = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     ).stdout
-    assert shown == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pins('pipeline-image')['pyspark']} True\n"
+    connector = connector_version(pins("pipeline-image")["pyspark"])
+    assert shown == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{connector} True\n"
 
 
 @pytest.mark.integration
