@@ -61,7 +61,7 @@ var securedClients = checks.Clients{
 	},
 	HasOAuth:             true,
 	WrongPassword:        kerr.SaslAuthenticationFailed.Message,
-	WrongToken:           "unexpected data in oauth response",
+	WrongToken:           kerr.SaslAuthenticationFailed.Message,
 	WrongCertificate:     "unknown authority",
 	NoCertificate:        "alert",
 	WrongTopic:           kerr.TopicAuthorizationFailed.Message,
