@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_once, call, fetch
 
 GO_CHECKS = CLIENTS_FOLDER / "go-checks"
+NODE_CHECKS = CLIENTS_FOLDER / "node-checks"
 # librdkafka is compiled as part of its crate; a machine that needs longer leaves the client out.
 RUST_BUILD_LIMIT_S = 480
 # What every distribution has: kcat's packages are unpacked without them.
@@ -41,16 +42,20 @@ def build_go(client: Client) -> Sequence[str]:
 
 
 def build_node(client: Client) -> Sequence[str]:
-    """A package whose dependencies are installed beside a copy of it, as package-lock.json pins them."""
+    """A package whose dependencies are installed beside a copy of it, as package-lock.json pins them.
+
+    It runs with the Node.js that is one of these dependencies, if there is one; else with the installed one.
+    """
 
     def build(cache: Path) -> None:
-        for path in client.folder.iterdir():
+        for path in (*client.folder.iterdir(), *NODE_CHECKS.iterdir()):
             if path.suffix in {".json", ".mjs"}:
                 shutil.copy(path, cache)
         fetch(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], cwd=cache)
 
-    build_once(client, [client.folder], build)
-    return ["node", str(client.cache / "main.mjs")]
+    build_once(client, [client.folder, NODE_CHECKS], build)
+    own = [str(path) for path in client.cache.glob("node_modules/node-linux-*/bin/node")]
+    return [*(own or ["node"]), str(client.cache / "main.mjs")]
 
 
 def build_rust(client: Client) -> Sequence[str]:

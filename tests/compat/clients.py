@@ -52,6 +52,7 @@ ALONE = (
     Client("kafka-go", tools=("go",), build=build_go),
     Client("spark-4.0", tools=("java",), build=build_spark_4_0, is_long=True),
     Client("kafkajs", tools=("node", "npm"), build=build_node),
+    Client("platformatic", tools=("node", "npm"), build=build_node),
 )
 # What a client has a list of checks for, it is also run against a secured broker.
 CLIENTS = {
