@@ -1,28 +1,79 @@
-"""`fencepost groups dead-letters`: the records that a share group could not consume, from its dead-letter topic."""
+"""`fencepost groups dead-letters`: the records that a share group could not consume, from its dead-letter topic; shown,
+or delivered again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from fencepost.cli.completion import group_names
-from fencepost.cli.connection import bootstrap_option, client_options, json_option, kafka_errors
+from fencepost.cli.completion import group_names, topic_names
+from fencepost.cli.connection import bootstrap_option, json_option, kafka_errors
 from fencepost.cli.console_client import ask_cluster
-from fencepost.cli.output import print_rows
-from fencepost.cli.positions import Wanted, assign
+from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.records import fields_of
+from fencepost.cli.sending import brokers
 
 if TYPE_CHECKING:
+    from fencepost.cli.redelivery import Letter, Redelivery
+    from fencepost.cli.redelivery_progress import Progress
     from fencepost.client.cluster import Cluster
 
 GROUP: Final = 32
 """Kafka's number of this kind of resource."""
 TOPIC_CONFIG: Final = "errors.deadletterqueue.topic.name"
 PREFIX: Final = "__dlq.errors."
+NAMES: Final = frozenset(
+    PREFIX + name for name in ("topic", "partition", "offset", "group", "delivery.count", "message")
+)
+COLUMNS: Final = ["topic", "partition", "offset", "delivery_count", "message", "time", "redelivered", "key", "value"]
+LONGEST_READ_S: Final = 30
 POLL_MS: Final = 500
-COLUMNS: Final = ["topic", "partition", "offset", "delivery_count", "message", "time", "key", "value"]
+
+
+class OffsetRange(NamedTuple):
+    """First and last offset."""
+
+    first: int
+    last: int
+
+
+class _OffsetRangeType(click.ParamType):
+    """`41`, or `41-50`."""
+
+    name = "OFFSETS"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> OffsetRange:
+        if isinstance(value, OffsetRange):
+            return value
+        first, dash, last = str(value).partition("-")
+        numbers = [_number(first), _number(last if dash else first)]
+        if numbers[0] is None or numbers[1] is None or numbers[1] < numbers[0]:
+            self.fail(f"{value!r} are no offsets: write 41, or 41-50", param, ctx)
+        return OffsetRange(numbers[0], numbers[1])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Dead letters by the places of their originals; all unless a field names some."""
+
+    topics: Sequence[str] = ()
+    partitions: Sequence[int] = ()
+    offsets: Sequence[OffsetRange] = ()
+
+    def has(self, row: Mapping[str, Any]) -> bool:
+        offset = row["offset"]
+        return (
+            (not self.topics or row["topic"] in self.topics)
+            and (not self.partitions or row["partition"] in self.partitions)
+            and (
+                not self.offsets
+                or (offset is not None and any(one.first <= offset <= one.last for one in self.offsets))
+            )
+        )
 
 
 @click.command("dead-letters")
@@ -30,29 +81,118 @@ COLUMNS: Final = ["topic", "partition", "offset", "delivery_count", "message", "
 @json_option
 @click.argument("group", shell_complete=group_names)
 @click.option("--topic", help="The dead-letter topic, if the group's configs do not name it any more.")
-@click.option("-n", "--max-records", type=click.IntRange(min=1), default=1_000, show_default=True, help="Show at most.")
-def dead_letters(bootstrap: str, as_json: bool, group: str, topic: str | None, max_records: int) -> None:
-    """Show the records that a share group could not consume.
+@click.option("--from-topic", "topics", multiple=True, shell_complete=topic_names, help="Only those of this topic.")
+@click.option("--from-partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only those of it.")
+@click.option("--offsets", type=_OffsetRangeType(), multiple=True, help="Only those of it: 41, or 41-50; repeatable.")
+@click.option("-n", "--max-records", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most.")
+@click.option("--redeliver", is_flag=True, help="Write each once more where its original was, if not done before.")
+@click.option("--dry-run", is_flag=True, help="With --redeliver: show the dead letters, and write nothing.")
+@click.option("--yes", is_flag=True, help="With --redeliver: do not ask.")
+def dead_letters(
+    bootstrap: str,
+    as_json: bool,
+    group: str,
+    topic: str | None,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    offsets: Sequence[OffsetRange],
+    max_records: int,
+    redeliver: bool,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Show what a share group has rejected, or had too often; deliver it again.
 
     Read from the group's dead-letter topic. Topic, partition and offset are those of the original record; its key and
     value are shown if the group copies them (errors.deadletterqueue.copy.record.enable).
+
+    --redeliver writes each record once more into the partition from which it came, so that the group gets it again, and
+    so do other readers of the topic. A dead letter without key and value takes them from its original, if that is still
+    there. Each is written once: a command that was killed is run again, and repeats nothing.
     """
+    if (dry_run or yes) and not redeliver:
+        raise click.UsageError("--dry-run and --yes belong to --redeliver")
     found = topic or _topic_of(bootstrap, group)
     if not found:
         raise click.ClickException(
             f"group {group} has no dead-letter topic: set {TOPIC_CONFIG} with `fencepost configs group {group} --set`, "
             "or name an earlier one with --topic"
         )
-    rows: list[dict[str, Any]] = []
+    chosen = Chosen(topics, partitions, offsets)
     with kafka_errors(bootstrap):
-        for record in _records(bootstrap, found):
-            row = row_of(record, group)
-            if row is not None:
-                rows.append(row)
-            if len(rows) >= max_records:
-                break
-    columns = [*COLUMNS, "dead_letter_partition", "dead_letter_offset", "headers"] if as_json else COLUMNS
-    print_rows(columns, rows, as_json=as_json, empty=f"no dead letters of group {group} in {found}")
+        from fencepost.cli.redelivery import read_progress
+
+        topic_id = _topic_id(bootstrap, found)
+        progress = read_progress(bootstrap, group, topic_id)
+        rows = _rows(bootstrap, group, found, chosen, progress, max_records, only_waiting=redeliver)
+        if not redeliver or dry_run:
+            columns = [*COLUMNS, "dead_letter_partition", "dead_letter_offset", "headers"] if as_json else COLUMNS
+            which = "that were not delivered again" if redeliver else "that were chosen" if chosen != Chosen() else ""
+            empty = f"no dead letters of group {group} in {found} {which}".rstrip()
+            print_rows(columns, rows, as_json=as_json, empty=empty)
+            return
+        is_interrupted = any(one.copy is not None for one in progress.values())
+        if not rows and not is_interrupted:
+            raise click.ClickException(
+                f"nothing to deliver: {found} has no dead letters of group {group} that were chosen and not delivered "
+                "again; `fencepost groups dead-letters` shows all"
+            )
+        if not yes:
+            click.confirm(_question(group, rows), abort=True, err=True)
+        print_done(_redeliver(bootstrap, group, found, topic_id, rows), as_json=as_json)
+
+
+def _question(group: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    targets = sorted({str(row["topic"]) for row in rows})
+    return (
+        f"This writes {len(rows)} dead letters of group {group} to {', '.join(targets)} again, for all its readers. "
+        "Continue?"
+    )
+
+
+def _redeliver(bootstrap: str, group: str, topic: str, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> Done:
+    from fencepost.cli.redelivery import Redelivery, reader
+
+    wanted = {(row["dead_letter_partition"], row["dead_letter_offset"]) for row in rows}
+    with Redelivery(bootstrap, group, topic, topic_id) as redelivery, reader(bootstrap) as originals:
+        redelivery.continue_interrupted(lambda number, at: _letters_at(bootstrap, group, topic, number, at, originals))
+        redelivery.deliver(
+            letter
+            for letter in _letters(bootstrap, group, topic, originals, wanted)
+            if not redelivery.is_done(letter.partition, letter.offset) and _is_found(letter, redelivery)
+        )
+        outcome = redelivery.outcome
+    written_count = outcome.written.total()
+    counts = [
+        {"topic": target[0], "partition": target[1], "records": count}
+        for target, count in sorted(outcome.written.items())
+    ]
+    words = f"{written_count} dead letters of group {group} were delivered again"
+    if counts:
+        words += ": " + ", ".join(f"{one['records']} to {one['topic']}-{one['partition']}" for one in counts)
+    if outcome.continued_count:
+        words += f"; {outcome.continued_count} more were begun by an earlier command"
+    if outcome.lost:
+        words += f"; {len(outcome.lost)} have no key and value, and their originals are gone"
+    fields = {
+        "group": group,
+        "dead_letter_topic": topic,
+        "redelivered": written_count,
+        "continued": outcome.continued_count,
+        "without_original": len(outcome.lost),
+        "partitions": counts,
+    }
+    return Done(words, fields)
+
+
+def _is_found(letter: Letter, redelivery: Redelivery) -> bool:
+    if not letter.has_original:
+        redelivery.outcome.lost.append(letter)
+        return False
+    return True
+
+
+# The dead-letter topic
 
 
 def _topic_of(bootstrap: str, group: str) -> str | None:
@@ -65,26 +205,45 @@ def _topic_of(bootstrap: str, group: str) -> str | None:
     return ask_cluster(bootstrap, ask)
 
 
-def _records(bootstrap: str, topic: str) -> Iterator[Any]:
-    """All records that a topic has now, partition after partition as they arrive. Raises ClickException."""
-    from kafka import KafkaConsumer
+def _topic_id(bootstrap: str, topic: str) -> str:
+    """The id of a topic, in hexadecimal. Raises ClickException if there is none."""
+    from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-    consumer = KafkaConsumer(
-        **client_options(bootstrap),
-        group_id=None,
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        allow_auto_create_topics=False,
-    )
-    try:
-        if topic not in consumer.topics():
-            raise click.ClickException(f"there is no topic {topic}: create it with `fencepost topics create`")
-        ends = assign(consumer, [topic], Wanted(to_end=True), from_beginning=True)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for records in consumer.poll(timeout_ms=POLL_MS).values():
-                yield from records
-    finally:
-        consumer.close()
+    with brokers(bootstrap) as cluster:
+        reply = cluster.send(
+            MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        )
+    if reply.topics[0].error_code:
+        raise click.ClickException(f"there is no topic {topic}: create it with `fencepost topics create`")
+    return bytes(reply.topics[0].topic_id).hex()
+
+
+def _rows(
+    bootstrap: str,
+    group: str,
+    topic: str,
+    chosen: Chosen,
+    progress: Mapping[int, Progress],
+    most: int,
+    *,
+    only_waiting: bool,
+) -> list[dict[str, Any]]:
+    from fencepost.cli.redelivery import reader, records_of
+
+    rows: list[dict[str, Any]] = []
+    with reader(bootstrap) as consumer:
+        for record in records_of(consumer, topic):
+            row = row_of(record, group)
+            if row is None or not chosen.has(row):
+                continue
+            of_partition = progress.get(record.partition)
+            is_done = of_partition is not None and record.offset in of_partition.done
+            row["redelivered"] = is_done
+            if not (only_waiting and (is_done or row["topic"] is None or row["partition"] is None)):
+                rows.append(row)
+            if len(rows) >= most:
+                break
+    return rows
 
 
 def row_of(record: Any, group: str) -> dict[str, Any] | None:
@@ -103,6 +262,7 @@ def row_of(record: Any, group: str) -> dict[str, Any] | None:
         "delivery_count": _number(headers.get("delivery.count")),
         "message": headers.get("message"),
         "time": fields["time"],
+        "redelivered": False,
         "key": fields["key"],
         "value": fields["value"],
         "dead_letter_partition": fields["partition"],
@@ -114,3 +274,82 @@ def row_of(record: Any, group: str) -> dict[str, Any] | None:
 def _number(text: Any) -> int | None:
     """A number of a header, which any producer may have written; None if it is none."""
     return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+# Records to write
+
+
+def original_headers(headers: Sequence[tuple[str, bytes | None]]) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of the original record: without the last one of each name that the broker has added."""
+    missing = set(NAMES)
+    kept: list[tuple[str, bytes | None]] = []
+    for name, value in reversed(headers):
+        if name in missing:
+            missing.remove(name)
+        else:
+            kept.append((name, value))
+    return tuple(reversed(kept))
+
+
+def _letters(bootstrap: str, group: str, topic: str, originals: Any, wanted: set[tuple[int, int]]) -> Iterator[Letter]:
+    """The dead letters at some places, in the order of their partitions."""
+    from fencepost.cli.redelivery import reader, records_of
+
+    behind: dict[int, int] = {}
+    with reader(bootstrap) as consumer:
+        for record in records_of(consumer, topic):
+            row = row_of(record, group)
+            if row is None:
+                continue
+            since = behind.get(record.partition, record.offset)
+            behind[record.partition] = record.offset + 1
+            if (record.partition, record.offset) in wanted:
+                yield _letter(record, row, since, originals)
+
+
+def _letters_at(
+    bootstrap: str, group: str, topic: str, number: int, offsets: Sequence[int], originals: Any
+) -> list[Letter]:
+    """The dead letters of a partition at some offsets, as far as they are still there."""
+    wanted = {(number, offset) for offset in offsets}
+    return list(_letters(bootstrap, group, topic, originals, wanted))
+
+
+def _letter(record: Any, row: Mapping[str, Any], since: int, originals: Any) -> Letter:
+    headers = original_headers([(name, value) for name, value in record.headers or ()])
+    key, value = record.key, record.value
+    has_original = True
+    if key is None and value is None:
+        original = _original(originals, row, record.timestamp)
+        has_original = original is not None
+        if original is not None:
+            key, value = original.key, original.value
+            headers = tuple((name, content) for name, content in original.headers or ())
+    from fencepost.cli.redelivery import Letter
+
+    target = str(row["topic"]), int(row["partition"])
+    return Letter(record.partition, record.offset, since, target, key, value, headers, has_original=has_original)
+
+
+def _original(consumer: Any, row: Mapping[str, Any], dead_ms: int) -> Any | None:
+    """The original of a dead letter; None if it is gone. A record that is younger is another one: its topic was created
+    again."""
+    from kafka import TopicPartition
+
+    place = TopicPartition(row["topic"], row["partition"])
+    offset = row["offset"]
+    if offset is None or place.partition not in (consumer.partitions_for_topic(place.topic) or ()):
+        return None
+    first, end = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+    if not first <= offset < end:
+        return None
+    consumer.assign([place])
+    consumer.seek(place, offset)
+    give_up_at_s = time.monotonic() + LONGEST_READ_S
+    while time.monotonic() < give_up_at_s:
+        for records in consumer.poll(timeout_ms=POLL_MS).values():
+            for record in records:
+                return record if record.offset == offset and record.timestamp <= dead_ms else None
+        if consumer.position(place) > offset:
+            return None
+    raise click.ClickException(f"{place.topic}-{place.partition} could not be read at offset {offset}")

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from fencepost.cli.dead_letters import row_of
+from fencepost.cli.commands import fencepost
+from fencepost.cli.dead_letters import Chosen, OffsetRange, original_headers, row_of
 
 HEADERS: list[tuple[str, bytes | None]] = [
     ("trace", b"x"),
@@ -56,3 +58,24 @@ def test_a_number_that_is_none_is_shown_as_unknown(offset: bytes | None) -> None
     row = row_of(consumed([*HEADERS, ("__dlq.errors.offset", offset)]), "g")
     assert row is not None
     assert row["offset"] is None
+
+
+def test_the_last_header_of_each_name_is_the_brokers_and_the_others_are_the_records() -> None:
+    earlier = [("__dlq.errors.topic", b"earlier"), ("__dlq.errors.other", b"mine"), ("trace", b"y")]
+    assert original_headers([*earlier, *HEADERS[1:]]) == tuple(earlier)
+
+
+def test_offsets_are_chosen_alone_or_as_a_range() -> None:
+    row = {"topic": "orders", "partition": 2, "offset": 41}
+    assert Chosen().has(row)
+    assert Chosen(("orders",), (2,), (OffsetRange(40, 41),)).has(row)
+    assert not Chosen(("others",)).has(row)
+    assert not Chosen(partitions=(1,)).has(row)
+    assert not Chosen(offsets=(OffsetRange(0, 40),)).has(row)
+    assert not Chosen(offsets=(OffsetRange(0, 40),)).has({**row, "offset": None})
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ("--yes",), ("--redeliver", "--offsets", "5-1")])
+def test_options_that_mean_nothing_are_refused(options: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(fencepost, ["groups", "dead-letters", "g", *options], prog_name="fencepost")
+    assert refused.exit_code == 2

@@ -1,0 +1,67 @@
+"""Each record of a share group ends in exactly one place: acknowledged, in the dead-letter topic, or still deliverable;
+in worlds of one process, of processes and of machines that are killed at any change of their disks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.share import dead_letter_copies
+from fencepost.broker.share.dead_letter_logs import DeadLetterLogs
+from fencepost.broker.share.dead_letters import DeadLetterTarget
+from fencepost.broker.share.share_partitions import ServedSharePartition
+from fencepost.protocol.errors import ErrorCode
+from tests.simulation.dead_letter_worlds import Kind, run_world
+
+SEEDS = range(1, 4)
+PLANTED_WORLDS = 30
+
+
+@pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name.lower())
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_record_is_in_one_place(seed: int, kind: Kind) -> None:
+    ends = run_world(seed, kind)
+    assert ends.violations() == []
+    assert ends.crash_count
+    assert ends.dead
+    assert ends.deliverable
+
+
+def a_copy_is_decided_anew_each_time(patch: pytest.MonkeyPatch) -> None:
+    async def of_copy(*_: object) -> None:
+        return None
+
+    patch.setattr(DeadLetterLogs, "of_copy", of_copy)
+    patch.setattr(dead_letter_copies, "can_follow", lambda *_: False)
+
+
+def a_batch_does_not_wait_for_its_decision(patch: pytest.MonkeyPatch) -> None:
+    async def copy_durable(_: object) -> ErrorCode:
+        return ErrorCode.NONE
+
+    patch.setattr(ServedSharePartition, "copy_durable", copy_durable)
+
+
+def a_completion_does_not_wait_for_its_batch(patch: pytest.MonkeyPatch) -> None:
+    async def append(logs: Any, target: DeadLetterTarget, batch: bytearray) -> ErrorCode:
+        log = logs._topics.log(TopicPartition(target.topic, target.partition))
+        appended = log.append(memoryview(batch), now_ms=logs._clock.now_ms())
+        return ErrorCode(appended.error)
+
+    patch.setattr(DeadLetterLogs, "append", append)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        a_copy_is_decided_anew_each_time,
+        a_batch_does_not_wait_for_its_decision,
+        a_completion_does_not_wait_for_its_batch,
+    ],
+)
+def test_the_worlds_find_a_planted_bug(bug: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    assert any(run_world(seed, Kind.ONE).violations() for seed in range(1, PLANTED_WORLDS))
