@@ -1,11 +1,12 @@
-"""`fencepost groups dead-letters`: the records that a share group could not consume, from its dead-letter topic; shown,
-or delivered again."""
+"""`fencepost groups dead-letters` and `redeliver`: records that a share group could not consume are shown, or delivered
+again, from its dead-letter topic."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -57,12 +58,24 @@ class _OffsetRangeType(click.ParamType):
 
 
 @dataclass(frozen=True)
+class Source:
+    """A group's dead-letter topic. topic_id: its id in hexadecimal. progress: state of redeliveries by partition."""
+
+    bootstrap: str
+    group: str
+    topic: str
+    topic_id: str
+    progress: Mapping[int, Progress]
+
+
+@dataclass(frozen=True)
 class Chosen:
-    """Dead letters by the places of their originals; all unless a field names some."""
+    """Dead letters by the places of their originals; all unless a field names some. most: bound of their number."""
 
     topics: Sequence[str] = ()
     partitions: Sequence[int] = ()
     offsets: Sequence[OffsetRange] = ()
+    most: int = 1_000
 
     def has(self, row: Mapping[str, Any]) -> bool:
         offset = row["offset"]
@@ -76,70 +89,84 @@ class Chosen:
         )
 
 
+def letter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose dead letters; the command gets `chosen`."""
+
+    @click.option("--topic", help="The dead-letter topic, if the group's configs do not name it any more.")
+    @click.option("--from-topic", "topics", multiple=True, shell_complete=topic_names, help="Only those of this topic.")
+    @click.option("--from-partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only those of it.")
+    @click.option(
+        "--offsets", type=_OffsetRangeType(), multiple=True, help="Only those of it: 41, or 41-50; repeatable."
+    )
+    @click.option("-n", "--max-records", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most.")
+    @wraps(command)
+    def choosing(
+        *arguments: Any,
+        topics: tuple[str, ...],
+        partitions: tuple[int, ...],
+        offsets: tuple[OffsetRange, ...],
+        max_records: int,
+        **options: Any,
+    ) -> None:
+        command(*arguments, chosen=Chosen(topics, partitions, offsets, max_records), **options)
+
+    return choosing
+
+
 @click.command("dead-letters")
 @bootstrap_option
 @json_option
 @click.argument("group", shell_complete=group_names)
-@click.option("--topic", help="The dead-letter topic, if the group's configs do not name it any more.")
-@click.option("--from-topic", "topics", multiple=True, shell_complete=topic_names, help="Only those of this topic.")
-@click.option("--from-partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only those of it.")
-@click.option("--offsets", type=_OffsetRangeType(), multiple=True, help="Only those of it: 41, or 41-50; repeatable.")
-@click.option("-n", "--max-records", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most.")
-@click.option("--redeliver", is_flag=True, help="Write each once more where its original was, if not done before.")
-@click.option("--dry-run", is_flag=True, help="With --redeliver: show the dead letters, and write nothing.")
-@click.option("--yes", is_flag=True, help="With --redeliver: do not ask.")
-def dead_letters(
-    bootstrap: str,
-    as_json: bool,
-    group: str,
-    topic: str | None,
-    topics: Sequence[str],
-    partitions: Sequence[int],
-    offsets: Sequence[OffsetRange],
-    max_records: int,
-    redeliver: bool,
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    """Show what a share group has rejected, or had too often; deliver it again.
+@letter_options
+def dead_letters(bootstrap: str, as_json: bool, group: str, topic: str | None, chosen: Chosen) -> None:
+    """Show the records that a share group has rejected, or had too often.
 
     Read from the group's dead-letter topic. Topic, partition and offset are those of the original record; its key and
-    value are shown if the group copies them (errors.deadletterqueue.copy.record.enable).
-
-    --redeliver writes each record once more into the partition from which it came, so that the group gets it again, and
-    so do other readers of the topic. A dead letter without key and value takes them from its original, if that is still
-    there. Each is written once: a command that was killed is run again, and repeats nothing.
+    value are shown if the group copies them (errors.deadletterqueue.copy.record.enable). `fencepost groups redeliver`
+    delivers them again.
     """
-    if (dry_run or yes) and not redeliver:
-        raise click.UsageError("--dry-run and --yes belong to --redeliver")
-    found = topic or _topic_of(bootstrap, group)
-    if not found:
-        raise click.ClickException(
-            f"group {group} has no dead-letter topic: set {TOPIC_CONFIG} with `fencepost configs group {group} --set`, "
-            "or name an earlier one with --topic"
-        )
-    chosen = Chosen(topics, partitions, offsets)
     with kafka_errors(bootstrap):
-        from fencepost.cli.redelivery import read_progress
+        source = _source(bootstrap, group, topic)
+        _print(_rows(source, chosen), source, as_json=as_json)
 
-        topic_id = _topic_id(bootstrap, found)
-        progress = read_progress(bootstrap, group, topic_id)
-        rows = _rows(bootstrap, group, found, chosen, progress, max_records, only_waiting=redeliver)
-        if not redeliver or dry_run:
-            columns = [*COLUMNS, "dead_letter_partition", "dead_letter_offset", "headers"] if as_json else COLUMNS
-            which = "that were not delivered again" if redeliver else "that were chosen" if chosen != Chosen() else ""
-            empty = f"no dead letters of group {group} in {found} {which}".rstrip()
-            print_rows(columns, rows, as_json=as_json, empty=empty)
+
+@click.command("redeliver")
+@bootstrap_option
+@json_option
+@click.argument("group", shell_complete=group_names)
+@letter_options
+@click.option("--dry-run", is_flag=True, help="Show the dead letters that would be delivered, and write nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def redeliver(
+    bootstrap: str, as_json: bool, group: str, topic: str | None, chosen: Chosen, dry_run: bool, yes: bool
+) -> None:
+    """Deliver dead letters of a share group again.
+
+    Each record is written once more into the partition from which it came, so that the group gets it again, and so do
+    other readers of the topic. A dead letter without key and value takes them from its original, if that still exists.
+
+    Each is written once: a command that was killed is run again, and repeats nothing. Dead letters that were delivered
+    again are left out; they stay in their topic.
+    """
+    with kafka_errors(bootstrap):
+        source = _source(bootstrap, group, topic)
+        rows = _rows(source, chosen, only_waiting=True)
+        if dry_run:
+            _print(rows, source, as_json=as_json)
             return
-        is_interrupted = any(one.copy is not None for one in progress.values())
-        if not rows and not is_interrupted:
+        if not rows and not any(one.copy is not None for one in source.progress.values()):
             raise click.ClickException(
-                f"nothing to deliver: {found} has no dead letters of group {group} that were chosen and not delivered "
-                "again; `fencepost groups dead-letters` shows all"
+                f"nothing to deliver: {source.topic} has no dead letters of group {group} that were chosen and not "
+                "delivered again; `fencepost groups dead-letters` shows all"
             )
         if not yes:
             click.confirm(_question(group, rows), abort=True, err=True)
-        print_done(_redeliver(bootstrap, group, found, topic_id, rows), as_json=as_json)
+        print_done(_redeliver(source, rows), as_json=as_json)
+
+
+def _print(rows: Sequence[Mapping[str, Any]], source: Source, *, as_json: bool) -> None:
+    columns = [*COLUMNS, "dead_letter_partition", "dead_letter_offset", "headers"] if as_json else COLUMNS
+    print_rows(columns, rows, as_json=as_json, empty=f"no such dead letters of group {source.group} in {source.topic}")
 
 
 def _question(group: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -150,15 +177,18 @@ def _question(group: str, rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _redeliver(bootstrap: str, group: str, topic: str, topic_id: str, rows: Sequence[Mapping[str, Any]]) -> Done:
+def _redeliver(source: Source, rows: Sequence[Mapping[str, Any]]) -> Done:
     from fencepost.cli.redelivery import Redelivery, reader
 
     wanted = {(row["dead_letter_partition"], row["dead_letter_offset"]) for row in rows}
-    with Redelivery(bootstrap, group, topic, topic_id) as redelivery, reader(bootstrap) as originals:
-        redelivery.continue_interrupted(lambda number, at: _letters_at(bootstrap, group, topic, number, at, originals))
+    opened = Redelivery(source.bootstrap, source.group, source.topic, source.topic_id)
+    with opened as redelivery, reader(source.bootstrap) as originals:
+        redelivery.continue_interrupted(
+            lambda number, offsets: list(_letters(source, originals, {(number, offset) for offset in offsets}))
+        )
         redelivery.deliver(
             letter
-            for letter in _letters(bootstrap, group, topic, originals, wanted)
+            for letter in _letters(source, originals, wanted)
             if not redelivery.is_done(letter.partition, letter.offset) and _is_found(letter, redelivery)
         )
         outcome = redelivery.outcome
@@ -167,7 +197,7 @@ def _redeliver(bootstrap: str, group: str, topic: str, topic_id: str, rows: Sequ
         {"topic": target[0], "partition": target[1], "records": count}
         for target, count in sorted(outcome.written.items())
     ]
-    words = f"{written_count} dead letters of group {group} were delivered again"
+    words = f"{written_count} dead letters of group {source.group} were delivered again"
     if counts:
         words += ": " + ", ".join(f"{one['records']} to {one['topic']}-{one['partition']}" for one in counts)
     if outcome.continued_count:
@@ -175,8 +205,8 @@ def _redeliver(bootstrap: str, group: str, topic: str, topic_id: str, rows: Sequ
     if outcome.lost:
         words += f"; {len(outcome.lost)} have no key and value, and their originals are gone"
     fields = {
-        "group": group,
-        "dead_letter_topic": topic,
+        "group": source.group,
+        "dead_letter_topic": source.topic,
         "redelivered": written_count,
         "continued": outcome.continued_count,
         "without_original": len(outcome.lost),
@@ -218,30 +248,35 @@ def _topic_id(bootstrap: str, topic: str) -> str:
     return bytes(reply.topics[0].topic_id).hex()
 
 
-def _rows(
-    bootstrap: str,
-    group: str,
-    topic: str,
-    chosen: Chosen,
-    progress: Mapping[int, Progress],
-    most: int,
-    *,
-    only_waiting: bool,
-) -> list[dict[str, Any]]:
+def _source(bootstrap: str, group: str, topic: str | None) -> Source:
+    """Raises ClickException."""
+    from fencepost.cli.redelivery import read_progress
+
+    found = topic or _topic_of(bootstrap, group)
+    if not found:
+        raise click.ClickException(
+            f"group {group} has no dead-letter topic: set {TOPIC_CONFIG} with `fencepost configs group {group} --set`, "
+            "or name an earlier one with --topic"
+        )
+    topic_id = _topic_id(bootstrap, found)
+    return Source(bootstrap, group, found, topic_id, read_progress(bootstrap, group, topic_id))
+
+
+def _rows(source: Source, chosen: Chosen, *, only_waiting: bool = False) -> list[dict[str, Any]]:
+    """The chosen dead letters; only_waiting: the ones to deliver again."""
     from fencepost.cli.redelivery import reader, records_of
 
     rows: list[dict[str, Any]] = []
-    with reader(bootstrap) as consumer:
-        for record in records_of(consumer, topic):
-            row = row_of(record, group)
+    with reader(source.bootstrap) as consumer:
+        for record in records_of(consumer, source.topic):
+            row = row_of(record, source.group)
             if row is None or not chosen.has(row):
                 continue
-            of_partition = progress.get(record.partition)
-            is_done = of_partition is not None and record.offset in of_partition.done
-            row["redelivered"] = is_done
+            progress = source.progress.get(record.partition)
+            is_done = row["redelivered"] = progress is not None and record.offset in progress.done
             if not (only_waiting and (is_done or row["topic"] is None or row["partition"] is None)):
                 rows.append(row)
-            if len(rows) >= most:
+            if len(rows) >= chosen.most:
                 break
     return rows
 
@@ -291,28 +326,20 @@ def original_headers(headers: Sequence[tuple[str, bytes | None]]) -> tuple[tuple
     return tuple(reversed(kept))
 
 
-def _letters(bootstrap: str, group: str, topic: str, originals: Any, wanted: set[tuple[int, int]]) -> Iterator[Letter]:
-    """The dead letters at some places, in the order of their partitions."""
+def _letters(source: Source, originals: Any, wanted: Collection[tuple[int, int]]) -> Iterator[Letter]:
+    """The dead letters at some places that are still there, partition after partition as they arrive."""
     from fencepost.cli.redelivery import reader, records_of
 
     behind: dict[int, int] = {}
-    with reader(bootstrap) as consumer:
-        for record in records_of(consumer, topic):
-            row = row_of(record, group)
+    with reader(source.bootstrap) as consumer:
+        for record in records_of(consumer, source.topic):
+            row = row_of(record, source.group)
             if row is None:
                 continue
             since = behind.get(record.partition, record.offset)
             behind[record.partition] = record.offset + 1
             if (record.partition, record.offset) in wanted:
                 yield _letter(record, row, since, originals)
-
-
-def _letters_at(
-    bootstrap: str, group: str, topic: str, number: int, offsets: Sequence[int], originals: Any
-) -> list[Letter]:
-    """The dead letters of a partition at some offsets, as far as they are still there."""
-    wanted = {(number, offset) for offset in offsets}
-    return list(_letters(bootstrap, group, topic, originals, wanted))
 
 
 def _letter(record: Any, row: Mapping[str, Any], since: int, originals: Any) -> Letter:

@@ -22,7 +22,7 @@ from fencepost.cli.connection import (
     refusal,
 )
 from fencepost.cli.console_client import ask_cluster
-from fencepost.cli.dead_letters import dead_letters
+from fencepost.cli.dead_letters import dead_letters, redeliver
 from fencepost.cli.group_descriptions import Group, Place, describe_group
 from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.cli.incomplete import print_or_fail, unserved
@@ -46,6 +46,7 @@ def groups() -> None:
 
 
 groups.add_command(dead_letters)
+groups.add_command(redeliver)
 
 
 @groups.command("list")

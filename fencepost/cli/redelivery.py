@@ -68,8 +68,8 @@ TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST
 class Letter:
     """A dead letter, and the record that is written for it.
 
-    partition, offset: in the dead-letter topic. since: the offset behind the group's previous dead letter there.
-    target: topic and partition of the original. has_original: whether key, value and headers are those of the original.
+    partition, offset: its place in the dead-letter topic. since: the offset behind the group's previous one there.
+    target: topic and partition of the original. has_original: presence of key, value and headers.
     """
 
     partition: int
@@ -194,7 +194,7 @@ class Redelivery:
         return progress is not None and offset in progress.done
 
     def continue_interrupted(self, letters_at: Callable[[int, Sequence[int]], Sequence[Letter]]) -> None:
-        """Complete the batches that earlier commands have decided on. letters_at: reads dead letters at offsets."""
+        """Complete the batches that earlier commands have decided on. letters_at: reader of dead letters at offsets."""
         for progress in self._progress.values():
             copy = progress.copy
             if copy is None:

@@ -52,16 +52,12 @@ class Offsets:
             end += 1
         self.ranges[start:end] = [(first, last)]
 
-    def forget_before(self, offset: int) -> None:
-        """Forget offsets that the partition does not have any more."""
-        self.ranges = [(max(first, offset), last) for first, last in self.ranges if last >= offset]
-
 
 @dataclass(frozen=True)
 class Copy:
     """A batch that was decided on. places: of its dead letters, each with the offset behind the group's previous one.
 
-    topic, topic_id, partition: where it goes; the id in hexadecimal.
+    topic, topic_id, partition: its target; the id in hexadecimal.
     """
 
     producer_id: int

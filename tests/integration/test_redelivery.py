@@ -50,7 +50,7 @@ class Letters:
         assert self._producer.flush(60) == 0
 
     def redeliver(self, *options: str) -> Result:
-        return self._run("groups", "dead-letters", self.group, "--redeliver", "--yes", "--json", *options)
+        return self._run("groups", "redeliver", self.group, "--yes", "--json", *options)
 
     def shown(self, *options: str) -> list[Any]:
         found: list[Any] = json.loads(self._run("groups", "dead-letters", self.group, "--json", *options).stdout)
@@ -120,7 +120,7 @@ def test_chosen_ones_are_delivered_and_the_others_later(letters: Letters) -> Non
 
 def test_without_an_answer_nothing_is_written(run: Run, letters: Letters) -> None:
     letters.write(1)
-    refused = run("groups", "dead-letters", letters.group, "--redeliver", input="n\n")
+    refused = run("groups", "redeliver", letters.group, input="n\n")
     assert refused.exit_code == 1
     assert "writes 1 dead letters" in refused.output
     assert letters.delivered() == []
@@ -221,7 +221,7 @@ def test_a_process_that_is_killed_at_any_time_is_run_again(letters: Letters) -> 
         "import sys; from fencepost.cli import redelivery; redelivery.MOST_RECORDS = 1; "
         "from fencepost.cli.commands import fencepost; fencepost()"
     )
-    command = [sys.executable, "-c", program, "groups", "dead-letters", letters.group, "--redeliver", "--yes"]
+    command = [sys.executable, "-c", program, "groups", "redeliver", letters.group, "--yes"]
     for attempt in range(12):
         with subprocess.Popen(
             [*command, "--bootstrap", letters.bootstrap], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -148,6 +148,9 @@ class ShareStateShard:
         known = self._states.get(key)
         if known is not None and known.state_epoch > state_epoch:
             return Decision(ErrorCode.FENCED_STATE_EPOCH)
+        if known is not None and known.state_epoch == state_epoch and start_offset == UNKNOWN_OFFSET:
+            # Repeated, or late: the state may be in use by now. Kafka resets it, and delivers all records again.
+            return Decision(ErrorCode.NONE)
         state = ShareState(
             snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
             state_epoch=state_epoch,

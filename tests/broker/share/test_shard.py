@@ -137,6 +137,17 @@ def test_an_initialization_fences_writes_of_the_previous_state_epoch() -> None:
     assert kept.initialize(state_epoch=3) is ErrorCode.FENCED_STATE_EPOCH
 
 
+def test_a_repeated_initialization_leaves_the_state_as_it_is_by_now() -> None:
+    kept = Kept()
+    kept.initialize(state_epoch=2)
+    kept.write(StateBatch(0, 4, 2, 1), start_offset=0, state_epoch=2)
+    before = kept.state()
+    assert kept.initialize(state_epoch=2) is ErrorCode.NONE
+    assert kept.state() is before
+    assert kept.initialize(state_epoch=3) is ErrorCode.NONE
+    assert kept.state().state_batches == ()
+
+
 def test_deleted_state_is_gone() -> None:
     kept = Kept()
     kept.initialize()
