@@ -11,6 +11,7 @@ from typing import Any, Final
 from fencepost.client.cluster import Cluster
 from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError, check, error_name
+from fencepost.console.reading.dead_letters import DeadLetters
 from fencepost.console.reading.topics import PartitionState
 from fencepost.console.reading.unserved import CONSUMER_OFFSETS, not_asked, unserved
 from fencepost.diagnosis.lag import Lag, ReadableRecords, lag_of, total
@@ -81,13 +82,14 @@ class GroupLag:
 
 @dataclass
 class GroupState:
-    """A group with everything that is known of it."""
+    """A group with everything that is known of it. dead_letters: those of a share group."""
 
     group: ListedGroup
     epoch: int | None = None
     assignor: str = ""
     members: list[Member] = field(default_factory=list)
     offsets: list[GroupLag] = field(default_factory=list)
+    dead_letters: DeadLetters | None = None
     error: str | None = None
 
     @property

@@ -12,6 +12,7 @@ from typing import Final
 from fencepost.client.consuming import UNCOMMITTED, Place, list_offsets
 from fencepost.client.errors import ClusterError, RefusedError, check
 from fencepost.console import words
+from fencepost.console.reading.dead_letters import read_dead_letters
 from fencepost.console.reading.groups import (
     SHARE,
     GroupState,
@@ -96,6 +97,7 @@ async def _read(visit: Visit, group: ListedGroup) -> GroupState:
     partitions = by_place(await read_topics(visit.cluster, view, with_sizes=False))
     if group.kind == SHARE:
         state.offsets = await read_share_offsets(visit.cluster, group, partitions)
+        state.dead_letters = await read_dead_letters(visit.cluster, group.group_id, partitions)
     else:
         state.offsets = lags_of(committed, partitions)
         known = [(one, partitions[one.topic, one.partition]) for one in state.offsets if one.lag.end]
