@@ -130,7 +130,7 @@ class _World:
             await self._world.wait(self._chance.uniform(0.0, 0.3))
         await raging
         await producing
-        await self._rest(member)
+        await self._rest()
         for partition in range(PARTITIONS):
             await self._produced(client, TopicPartition(SOURCE, partition), BATCHES)
         await self._look(client)
@@ -263,22 +263,22 @@ class _World:
 
     # The end
 
-    async def _rest(self, member: ShareMember) -> None:
-        """Heal all; wait until the copies are made."""
+    async def _rest(self) -> None:
+        """Heal all; wait until the copies are made, though no member reads."""
         await self._start_all(power_loss=False)
         ends_s = self._world.loop.time() + LONGEST_REST_S
         quiet_count = 0
         while quiet_count < 5:
             assert self._world.loop.time() < ends_s, "copies are not made"
-            await self._work(member)
             await self._world.wait(1.5)  # locks run out, and there are copies to make
             quiet_count = 0 if self._has_undeliverable() else quiet_count + 1
 
     def _has_undeliverable(self) -> bool:
-        return any(
+        services = [broker.node.services.shares for broker in self._brokers]
+        return any(shares.coordinator.waiting() or shares.coordinator.is_loading for shares in services) or any(
             share_partition.has_undeliverable
-            for broker in self._brokers
-            for share_partition in broker.node.services.shares.share_partitions._partitions.values()
+            for shares in services
+            for share_partition in shares.share_partitions._partitions.values()
         )
 
     async def _look(self, client: Cluster) -> None:

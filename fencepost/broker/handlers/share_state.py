@@ -279,6 +279,9 @@ async def handle_read_share_group_state_summary(
 ) -> ReadShareGroupStateSummaryResponse:
     """Return start offsets and counts of share partitions; the offset -1 without a state.
 
+    A node that does not keep the state, but leads the partition, is asked by the one that does to continue copies of
+    dead letters.
+
     Refuses, per partition: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, the coordinator's errors.
     """
 
@@ -296,4 +299,10 @@ async def handle_read_share_group_state_summary(
             delivery_complete_count=state.delivery_complete_count,
         )
 
-    return await _decided(context, request, _SUMMARY, decide, result_of)
+    response = await _decided(context, request, _SUMMARY, decide, result_of)
+    for topic in response.results:
+        for one in topic.partitions:
+            if one.error_code == ErrorCode.NOT_COORDINATOR:
+                key = SharePartitionKey(request.group_id, topic.topic_id, one.partition)
+                context.services.shares.waiting_copies.continue_copies(key)
+    return response

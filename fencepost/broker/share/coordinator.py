@@ -43,12 +43,13 @@ class ShareCoordinator:
     """Asynchronous service around the share coordinator's shards: those of the partitions that are led here."""
 
     def __init__(self, topics: Topics, settings: Settings, clock: Clock) -> None:
+        self.on_waiting: Callable[[], None] | None = None  # called if one more share partition has waiting copies
         self._topics = topics
         self._clock = clock
         updates_per_snapshot = settings.share_coordinator_snapshot_update_records_per_snapshot
         self._runtime: CoordinatorRuntime[ShareStateShard] = CoordinatorRuntime(
             "share",
-            make_shard=lambda _: ShareStateShard(updates_per_snapshot),
+            make_shard=lambda _: ShareStateShard(updates_per_snapshot, self._has_waiting),
             clock=clock,
         )
         self._state_topic = InternalTopicLoader(SHARE_GROUP_STATE_TOPIC, topics, self._runtime, coordinator="share")
@@ -96,6 +97,21 @@ class ShareCoordinator:
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # Dead letters
+
+    def _has_waiting(self) -> None:
+        if self.on_waiting is not None:
+            self.on_waiting()
+
+    @property
+    def is_loading(self) -> bool:
+        return any(partition.is_loading for partition in self._runtime.partitions())
+
+    def waiting(self) -> list[SharePartitionKey]:
+        """The share partitions here with records that wait for a dead-letter topic."""
+        active = (one for one in self._runtime.partitions() if one.state is PartitionState.ACTIVE)
+        return [key for partition in active for key in partition.shard.waiting]
 
     # State
 

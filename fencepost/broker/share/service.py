@@ -35,6 +35,7 @@ from fencepost.broker.share.persister import SharePersister
 from fencepost.broker.share.sessions import ShareSession, ShareSessions, TopicIdPartition
 from fencepost.broker.share.shard import UNKNOWN_COUNT, UNKNOWN_OFFSET, SharePartitionKey, ShareState
 from fencepost.broker.share.share_partitions import ServedSharePartitions, error_of_acknowledgement
+from fencepost.broker.share.waiting_copies import WaitingCopies
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
     ShareGroupDescribedGroup,
@@ -91,7 +92,8 @@ class ShareService:
 
     coordinator: stores states of share partitions on this node. persister: stores states here and on other nodes.
     share_partitions: those that this node leads. sessions: sessions of members with this node.
-    dead_letters: copies undeliverable records. take_producer_id: returns a new one, or None if none is reserved yet.
+    dead_letters: copies undeliverable records. waiting_copies: has them continued if no member reads.
+    take_producer_id: returns a new one, or None if none is reserved yet.
     peers: the channel to the other nodes; None for a node that is alone.
     """
 
@@ -120,6 +122,7 @@ class ShareService:
         dead_letter_logs = DeadLetterLogs(topics, settings, clock, peers)
         self.dead_letters = DeadLetterCopies(dead_letter_logs, group_configs, clock, take_producer_id)
         self.share_partitions = ServedSharePartitions(topics, self.persister, group_configs, clock, self.dead_letters)
+        self.waiting_copies = WaitingCopies(topics, self.coordinator, self.share_partitions, peers)
         self.sessions = ShareSessions(settings.group_share_max_share_sessions)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._groups_of_connection: dict[ShareConnection, set[str]] = {}
@@ -127,6 +130,7 @@ class ShareService:
     def start(self) -> None:
         self.coordinator.start()
         self.share_partitions.start()
+        self.waiting_copies.start()
 
     async def settled(self) -> None:
         """Wait until the initializations that heartbeats have begun are done."""
@@ -135,6 +139,7 @@ class ShareService:
 
     async def close(self) -> None:
         await end_tasks(*self._tasks)
+        await self.waiting_copies.close()
         await self.share_partitions.close()
         await self.persister.close()
         await self.coordinator.close()

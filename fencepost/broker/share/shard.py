@@ -8,12 +8,14 @@ Source: KIP-932; Kafka's ShareStateShard, ShareGroupOffset and PersisterStateBat
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.share.acquired_records import RecordState
+from fencepost.broker.share.dead_letters import is_under_way
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
 from fencepost.protocol.record_batch import NO_LEADER_EPOCH
@@ -124,10 +126,13 @@ class ShareStateShard:
     """One shard. Implements `broker.coordination.runtime.Shard`.
 
     updates_per_snapshot: bound of the updates of a share partition between two snapshots.
+    waiting: share partitions with records that wait for a dead-letter topic. on_waiting: called if there is one more.
     """
 
-    def __init__(self, updates_per_snapshot: int) -> None:
+    def __init__(self, updates_per_snapshot: int, on_waiting: Callable[[], None] = lambda: None) -> None:
+        self.waiting: set[SharePartitionKey] = set()
         self._updates_per_snapshot = updates_per_snapshot
+        self._on_waiting = on_waiting
         self._states: dict[SharePartitionKey, ShareState] = {}
 
     # Questions
@@ -301,6 +306,7 @@ class ShareStateShard:
         if value is None:
             if isinstance(state_key, ShareSnapshotKey):
                 self._states.pop(partition, None)
+                self.waiting.discard(partition)
             return
         decoded = SHARE_STATE_RECORDS.decode_value(state_key, value)
         _check(state_key, decoded)
@@ -308,6 +314,11 @@ class ShareStateShard:
             self._states[partition] = _from_snapshot(decoded, origin.offset)
         else:
             self._states[partition] = _updated(self._states.get(partition), decoded, origin)
+        if not _has_undeliverable(self._states[partition]):
+            self.waiting.discard(partition)
+        elif partition not in self.waiting:
+            self.waiting.add(partition)
+            self._on_waiting()
 
     def apply_decided(self, decoded: Any, offset: int, producer_id: int) -> None:
         """Never called: no record is decided with its decoded form."""
@@ -326,6 +337,12 @@ class ShareStateShard:
 
     def decide_deadline(self, now_ms: int) -> Decision[None]:
         return Decision(None)
+
+
+def _has_undeliverable(state: ShareState) -> bool:
+    return is_under_way(state.dead_letters) or any(
+        batch.delivery_state == RecordState.ARCHIVING for batch in state.state_batches
+    )
 
 
 def _check(key: ShareStateKey, value: ShareStateValue) -> None:
