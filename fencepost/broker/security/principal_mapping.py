@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
-from fencepost.broker.security.java_pattern import LINE_ENDS, PatternError, Translated, translate
+from fencepost.broker.kernel.java_pattern import LINE_ENDS, Translated, compiled
 
 NO_RULE = "no rule of ssl.principal.mapping.rules matches it"
 
@@ -80,19 +80,7 @@ def _parse(text: str) -> list[_Rule]:
 
 
 def _replacement_of(rule: re.Match[str]) -> Callable[[str], str | None]:
-    # Imported here: few brokers have rules.
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        translated = translate(rule["pattern"])
-        whole = re2.compile(translated.text, options)
-    except re2.error as error:
-        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
-        raise ValueError(f"the pattern {rule['pattern']!r} cannot be read: {reason}") from None
-    except PatternError as error:
-        raise ValueError(f"the pattern {rule['pattern']!r} cannot be used: {error}") from None
+    translated, whole = compiled(rule["pattern"])
     parts = _parts(rule["replacement"], translated)
     case = rule["case"]
 

@@ -9,7 +9,7 @@ Source: java.util.regex.Pattern of Java 17.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 LINE_ENDS: Final = re.compile("[\n\r\u0085\u2028\u2029]")
 """The characters that end a line in Java."""
@@ -81,6 +81,28 @@ def translate(pattern: str) -> Translated:
     if translation.position < len(pattern):
         translation.refuse(")", "a parenthesis that closes nothing")
     return Translated(part.text, part.may_be_empty, translation.group_count, translation.names)
+
+
+def compiled(pattern: str, *, maximum_memory_bytes: int | None = None) -> tuple[Translated, Any]:
+    """Return the translation, and RE2's pattern of it. maximum_memory_bytes: RE2's bound on it, 8 MiB by default.
+
+    Raises PatternError.
+    """
+    # Imported here: few brokers have patterns.
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    if maximum_memory_bytes is not None:
+        options.max_mem = maximum_memory_bytes
+    try:
+        translated = translate(pattern)
+        return translated, re2.compile(translated.text, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
+        raise PatternError(f"the pattern {pattern!r} cannot be read: {reason}") from None
+    except PatternError as error:
+        raise PatternError(f"the pattern {pattern!r} cannot be used: {error}") from None
 
 
 class _Translation:
