@@ -127,6 +127,8 @@ class GroupBroker:
                 take_producer_id=lambda: None,
             ),
             group_configs=self.group_configs,
+            client_metrics_configs=cast("Any", None),
+            client_metrics_service=cast("Any", None),
             broker_configs=cast("Any", None),
             client_quotas=cast("Any", None),
             features=self.features,

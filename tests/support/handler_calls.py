@@ -12,6 +12,7 @@ class LocalConnection(NoConnection):
     """A connection from this machine."""
 
     client_host = "127.0.0.1"
+    client_port = 50_000
     connection_id = 1
 
 

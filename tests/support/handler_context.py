@@ -30,15 +30,18 @@ import fencepost.broker.handlers.quorum
 import fencepost.broker.handlers.reassignments
 import fencepost.broker.handlers.sasl
 import fencepost.broker.handlers.scram_credentials
+import fencepost.broker.handlers.telemetry
 import fencepost.broker.handlers.topic_deletion
 import fencepost.broker.handlers.topics  # noqa: F401  # all for what they put into APIS
 from fencepost.broker.config import Endpoint, Settings
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.client_metrics_configs import ClientMetricsConfigs
 from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.group_configs import GroupConfigs
 from fencepost.broker.hosting.scram_credentials import ScramCredentials
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel import eager
+from fencepost.broker.kernel.random_ids import RandomIds
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.partition_log import PartitionLog
@@ -48,6 +51,7 @@ from fencepost.broker.requests.api import APIS, RequestContext, Services
 from fencepost.broker.requests.fetch_sessions import FetchSessionCache
 from fencepost.broker.requests.long_polls import LongPoll
 from fencepost.broker.storage.local_disk import LocalDisk
+from fencepost.broker.telemetry.client_metrics import ClientMetrics
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import Record, build_batch
 from fencepost.protocol.schema import decode, encode_chunks
@@ -201,6 +205,9 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
     broker_configs.on_changed.append(topics.settings_changed)
     group_configs = GroupConfigs(store, chosen)
     await group_configs.open()
+    client_metrics_configs = ClientMetricsConfigs(store)
+    await client_metrics_configs.open()
+    client_metrics = ClientMetrics(client_metrics_configs, chosen, clock, RandomIds().uuid)
     client_quotas = ClientQuotas(store, chosen, clock)
     await client_quotas.open()
     features = Features(store, chosen)
@@ -217,6 +224,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         share_service=cast("Any", None),
         group_configs=group_configs,
         broker_configs=broker_configs,
+        client_metrics_configs=client_metrics_configs,
+        client_metrics_service=lambda: client_metrics,
         client_quotas=client_quotas,
         features=features,
         scram_credentials=scram_credentials,

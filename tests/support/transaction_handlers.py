@@ -82,6 +82,8 @@ async def transaction_handlers(
         groups=cast("Any", None),
         share_service=cast("Any", None),
         group_configs=cast("Any", None),
+        client_metrics_configs=cast("Any", None),
+        client_metrics_service=cast("Any", None),
         broker_configs=cast("Any", None),
         client_quotas=cast("Any", None),
         features=cast("Any", None),

@@ -76,7 +76,7 @@ IGNORED_NAMES = frozenset(
     share.coordinator.state.topic.compression.codec share.coordinator.state.topic.prune.interval.ms
     share.coordinator.threads share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.ms
     socket.connection.setup.timeout.max.ms ssl.keymanager.algorithm ssl.secure.random.implementation
-    ssl.trustmanager.algorithm telemetry.max.bytes unclean.leader.election.enable
+    ssl.trustmanager.algorithm unclean.leader.election.enable
     unstable.feature.versions.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )

@@ -784,6 +784,16 @@ class HttpSettings:
         "committed offsets, all but the largest lags of groups.",
         at_least(0),
     )
+    fencepost_client_metrics_max_series: int = declare(
+        INT,
+        10_000,
+        "The most series of metrics that clients have sent (KIP-714) and that `/metrics` shows; a client has at most "
+        "1,000 of them.",
+        at_least(0),
+    )
+    telemetry_max_bytes: int = declare(
+        INT, 1_048_576, "The most bytes of metrics, as sent, that a client may push at once (KIP-714).", at_least(1)
+    )
 
 
 SECTIONS: tuple[type, ...] = (

@@ -1,7 +1,7 @@
-"""AlterConfigs, IncrementalAlterConfigs and ListConfigResources: changes of the configs of topics, brokers and groups.
+"""AlterConfigs, IncrementalAlterConfigs and ListConfigResources: changes of the configs of topics, brokers, groups and
+subscriptions to client metrics.
 
 A change takes effect with the next request and survives a restart; the levels of loggers last until the process ends.
-Client metrics have no configs here.
 Source: KIP-133, KIP-226, KIP-339, KIP-412, KIP-1142; Kafka's ConfigAdminManager and ConfigurationControlManager.
 """
 
@@ -23,6 +23,7 @@ from fencepost.broker.config import (
     check_alterations,
     replace_configs,
 )
+from fencepost.broker.config.client_metrics_settings import CLIENT_METRICS_SETTINGS
 from fencepost.broker.handlers.configs import ResourceType, wrong_broker
 from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes
 from fencepost.broker.requests.api import RequestContext, Services, api
@@ -140,12 +141,13 @@ def incremental_alter_configs_failed(
 async def handle_incremental_alter_configs(
     context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Set, delete, append to and subtract from single configs of topics, brokers and groups, and set the levels of this
-    broker's loggers; `validate_only` changes nothing.
+    """Set, delete, append to and subtract from single configs of topics, brokers, groups and client metrics, and set
+    the levels of this broker's loggers; `validate_only` changes nothing.
 
     Refuses, per resource: INVALID_REQUEST (named twice, a config named twice or without a value, a kind of resource
     without configs, another broker, a broker config that is fixed while the broker runs or has no such value),
-    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG (of a topic or a logger), KAFKA_STORAGE_ERROR.
+    UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG (of all but a
+    broker), KAFKA_STORAGE_ERROR.
     """
     alterations = [
         [Alteration(config.name, config.config_operation, config.value) for config in resource.configs]
@@ -171,18 +173,23 @@ class _Kind:
         self._settings = services.settings
         self._is_topic = resource_type == ResourceType.TOPIC
         self._is_group = resource_type == ResourceType.GROUP
+        self._is_client_metrics = resource_type == ResourceType.CLIENT_METRICS
 
     def setting_of(self, name: str) -> Setting | None:
         if self._is_topic:
             return TOPIC_SETTINGS[name].setting if name in TOPIC_SETTINGS else None
         if self._is_group:
             return None  # none of a group's configs is a list
+        if self._is_client_metrics:
+            return CLIENT_METRICS_SETTINGS.get(name)
         return SETTINGS.get(name)
 
     def default_of(self, name: str) -> str | None:
         if self._is_topic:
             row = TOPIC_SETTINGS[name]
             return row.setting.format(row.default(self._settings))
+        if self._is_client_metrics:
+            return None
         return SETTINGS[name].format(self._settings.static_value(name))
 
 
@@ -240,6 +247,10 @@ async def _alter(services: Services, resource: Resource, change: Change, *, vali
             if not name:
                 return _without_name(change, "Default group resources are not allowed.")
             return await services.group_configs.alter(name, change, validate_only=validate_only)
+        if resource.resource_type == ResourceType.CLIENT_METRICS:
+            if not name:
+                return _without_name(change, "Subscription name can't be empty")
+            return await services.client_metrics_configs.alter(name, change, validate_only=validate_only)
     except StorageError as error:
         return ErrorCode.KAFKA_STORAGE_ERROR, str(error)
     return ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}"
@@ -283,14 +294,14 @@ def _result(resource: Resource, outcome: ErrorWithMessage) -> AlterConfigsResour
 def handle_list_config_resources(
     context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List the topics, the brokers and their loggers, and the groups that have configs. Version 0 asks only for client
-    metrics, which have none here.
+    """List the topics, the brokers and their loggers, and the groups and subscriptions to client metrics that have
+    configs. Version 0 asks for client metrics only.
 
     Refuses: UNSUPPORTED_VERSION (a type that has no configs).
     """
-    if context.api_version < FIRST_LIST_VERSION_WITH_TYPES:
-        return ListConfigResourcesResponse(config_resources=[])
     kinds = frozenset(request.resource_types) or frozenset(ResourceType)
+    if context.api_version < FIRST_LIST_VERSION_WITH_TYPES:
+        kinds = frozenset({ResourceType.CLIENT_METRICS})
     if not kinds <= frozenset(ResourceType):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     services = context.services
@@ -307,6 +318,11 @@ def handle_list_config_resources(
     if ResourceType.GROUP in kinds:
         found += [
             ConfigResource(resource_name=group_id, resource_type=ResourceType.GROUP)
-            for group_id in sorted(services.group_configs.group_ids())
+            for group_id in sorted(services.group_configs.names())
+        ]
+    if ResourceType.CLIENT_METRICS in kinds:
+        found += [
+            ConfigResource(resource_name=name, resource_type=ResourceType.CLIENT_METRICS)
+            for name in sorted(services.client_metrics_configs.names())
         ]
     return ListConfigResourcesResponse(config_resources=found)

@@ -33,6 +33,10 @@ NO_NODE = -1
 # AddPartitionsToTxn 4 and 5 are for brokers only (KIP-890): a client that sees them could use them.
 HIGHEST_ADVERTISED = {ApiKey.ADD_PARTITIONS_TO_TXN: 3}
 
+CLIENT_METRICS_APIS = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+LONGEST_SOFTWARE_NAME = 64
+"""Characters that are kept of the name of a client's library, and of its version."""
+
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -45,7 +49,7 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
     errors=codes("UNSUPPORTED_VERSION INVALID_REQUEST REBOOTSTRAP_REQUIRED"),
 )
 def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """List all served APIs and the feature levels.
+    """List all served APIs and the feature levels; the APIs of client metrics only with an HTTP listener.
 
     Refuses: INVALID_REQUEST for an unusable client software name, or a cluster without a node; REBOOTSTRAP_REQUIRED
     from version 5 on, if the client means another cluster or node.
@@ -53,11 +57,20 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
     version = context.api_version
     if not is_valid(request, version):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if version >= FIRST_VERSION_WITH_CLUSTER and not _is_meant(context.services, request):
+    services = context.services
+    if version >= FIRST_VERSION_WITH_CLUSTER and not _is_meant(services, request):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    features = context.services.features
+    features = services.features
+    shows_client_metrics = bool(services.settings.fencepost_http_listener)
+    if shows_client_metrics and version >= FIRST_VERSION_WITH_SOFTWARE_NAME:
+        context.connection.client_software = (
+            request.client_software_name[:LONGEST_SOFTWARE_NAME],
+            request.client_software_version[:LONGEST_SOFTWARE_NAME],
+        )
     return ApiVersionsResponse(
-        api_keys=advertised_versions(with_unstable=context.services.settings.unstable_api_versions_enable),
+        api_keys=advertised_versions(
+            with_unstable=services.settings.unstable_api_versions_enable, with_client_metrics=shows_client_metrics
+        ),
         supported_features=[
             SupportedFeatureKey(name, supported.minimum, supported.maximum)
             for name, supported in SUPPORTED.items()
@@ -91,8 +104,11 @@ def is_valid(request: ApiVersionsRequest, version: int) -> bool:
     )
 
 
-def advertised_versions(*, with_unstable: bool = False) -> list[ApiVersion]:
-    """The version ranges that clients are shown, by API key."""
+def advertised_versions(*, with_unstable: bool = False, with_client_metrics: bool = True) -> list[ApiVersion]:
+    """The version ranges that clients are shown, by API key.
+
+    with_client_metrics: whether clients are asked for metrics; as in Kafka, if there is a receiver, here `/metrics`.
+    """
     return [
         ApiVersion(
             key,
@@ -100,6 +116,7 @@ def advertised_versions(*, with_unstable: bool = False) -> list[ApiVersion]:
             HIGHEST_ADVERTISED.get(ApiKey(key), served.highest_version(with_unstable=with_unstable)),
         )
         for key, served in sorted(SERVED.items())
+        if with_client_metrics or key not in CLIENT_METRICS_APIS
     ]
 
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs: the settings of topics and of this broker, the source of each value, and the levels of loggers.
+"""DescribeConfigs: the settings of topics, groups, client metrics and this broker, their sources, and loggers.
 
 Source: KIP-133, KIP-226 (synonyms), KIP-412 (loggers), KIP-569 (types and documentation); Kafka's ConfigHelper.
 """
@@ -32,7 +32,7 @@ FEWEST_IN_SLICES = 10
 
 
 class ResourceType(IntEnum):
-    """Kinds of resources that can have configs, with Kafka's numbers. CLIENT_METRICS have none here."""
+    """Kinds of resources that can have configs, with Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -76,8 +76,8 @@ def handle_describe_configs(
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse | SlicedResponse]:
     """Describe the configs of each resource; all of them when `configuration_keys` is null or empty.
 
-    Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or a
-    kind of resource without configs here). As a whole: INVALID_REQUEST (a kind of resource that does not exist).
+    Refuses, per resource: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, INVALID_REQUEST (another broker, or no
+    name). As a whole: INVALID_REQUEST (a kind of resource that does not exist).
     """
     unknown = next((one for one in request.resources if one.resource_type not in _KINDS), None)
     if unknown is not None:
@@ -128,8 +128,9 @@ def _describe(
             return _failed(resource, ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         values = services.group_configs.describe(name)
     else:
-        message = f"Resources of type {resource.resource_type} have no configs here."
-        return _failed(resource, ErrorCode.INVALID_REQUEST, message)
+        if not name:
+            return _failed(resource, ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        values = services.client_metrics_configs.describe(name)
     wanted = _wanted(resource)
     return _described(
         resource, [_describe_value(request, value) for value in values if wanted is None or value.name in wanted]

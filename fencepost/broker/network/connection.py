@@ -32,7 +32,7 @@ from fencepost.broker.network.foreign_protocols import LONGEST_START_BYTES, fore
 from fencepost.broker.network.inbox import MIN_PIPELINED, MINIMUM_FRAME_BYTES, Inbox
 from fencepost.broker.network.outbox import ConnectionLimits, InFlight, Outbox
 from fencepost.broker.network.socket_sender import new_sender
-from fencepost.broker.requests.api import ClientAuthentication, CloseConnection
+from fencepost.broker.requests.api import UNKNOWN_SOFTWARE, ClientAuthentication, CloseConnection
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.broker.security.principal import ANONYMOUS
@@ -111,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         self.authentication = authentication
         self.client_host = ""
         self.client_port = 0
+        self.client_software = UNKNOWN_SOFTWARE
         self.accepted_s = 0.0
         self.last_activity_s = 0.0
         self.request_cache = RequestCache()

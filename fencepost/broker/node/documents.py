@@ -1,18 +1,20 @@
-"""Documents of the metadata store that every node has: dynamic settings, quotas, features, users and their rights."""
+"""Documents of the metadata store that every node has: settings, quotas, features, client metrics, users, rights."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.listeners import ALL_INTERFACES, SecurityProtocol
 from fencepost.broker.hosting.broker_configs import BrokerConfigs
+from fencepost.broker.hosting.client_metrics_configs import ClientMetricsConfigs
 from fencepost.broker.hosting.features import Features
 from fencepost.broker.hosting.scram_credentials import ScramCredentials
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.random_ids import RandomIds
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node.background import remove_expired_tokens
 from fencepost.broker.node.foundation import Foundation
@@ -21,6 +23,7 @@ from fencepost.broker.requests.api import Services
 
 if TYPE_CHECKING:
     from fencepost.broker.security.delegation_token_store import DelegationTokens
+    from fencepost.broker.telemetry.client_metrics import ClientMetrics
 
 log = get_logger(__name__)
 
@@ -30,6 +33,7 @@ class Documents:
     """Documents in force from the start on; `BrokerConfigs` comes before them, as it decides about the rest."""
 
     client_quotas: ClientQuotas
+    client_metrics_configs: ClientMetricsConfigs
     features: Features
     scram_credentials: ScramCredentials
     delegation_tokens: DelegationTokens | None
@@ -47,11 +51,14 @@ async def open_documents(base: Foundation) -> Documents:
     """Raises StorageError."""
     client_quotas = ClientQuotas(base.store, base.settings, base.clock)
     await client_quotas.open()
+    client_metrics_configs = ClientMetricsConfigs(base.store)
+    await client_metrics_configs.open()
     features = Features(base.store, base.settings)
     await features.open()
     scram_credentials = ScramCredentials(base.store)
     await scram_credentials.open()
-    return Documents(client_quotas, features, scram_credentials, await _open_tokens(base))
+    tokens = await _open_tokens(base)
+    return Documents(client_quotas, client_metrics_configs, features, scram_credentials, tokens)
 
 
 async def _open_tokens(base: Foundation) -> DelegationTokens | None:
@@ -69,6 +76,20 @@ async def _open_tokens(base: Foundation) -> DelegationTokens | None:
     await tokens.open()
     remove_expired_tokens(base, tokens)
     return tokens
+
+
+def client_metrics_service(base: Foundation, documents: Documents) -> Callable[[], ClientMetrics]:
+    """Return the function that makes the client metrics at its first call."""
+
+    @cache
+    def service() -> ClientMetrics:
+        # Imported here: a broker whose clients send no metrics needs none of it.
+        from fencepost.broker.telemetry.client_metrics import ClientMetrics
+
+        new_id = RandomIds(base.randomness).uuid
+        return ClientMetrics(documents.client_metrics_configs, base.settings, base.clock, new_id)
+
+    return service
 
 
 async def _drain_problem(is_alone: bool, configs: Mapping[str, str], of_this_broker: bool) -> str | None:

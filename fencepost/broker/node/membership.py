@@ -96,6 +96,7 @@ def follow_documents(base: Foundation, services: Services, peers: Peers | None) 
         services.client_quotas.open,
         services.scram_credentials.open,
         services.group_configs.open,
+        services.client_metrics_configs.open,
     ]
     if services.delegation_tokens is not None:
         documents.append(services.delegation_tokens.open)

@@ -25,7 +25,13 @@ from fencepost.broker.metadata.store import MetadataStore
 from fencepost.broker.network.server import BoundListener, SocketListener
 from fencepost.broker.node.background import log_requests, sweep_regularly
 from fencepost.broker.node.coordinators import Coordinators, start_coordinators
-from fencepost.broker.node.documents import Documents, judge_rights, open_broker_configs, open_documents
+from fencepost.broker.node.documents import (
+    Documents,
+    client_metrics_service,
+    judge_rights,
+    open_broker_configs,
+    open_documents,
+)
 from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.node.listeners import (
     Network,
@@ -324,6 +330,8 @@ class Node:
             share_service=coordinators.shares.get,
             dead_letter_counts=coordinators.shares.dead_letter_counts,
             group_configs=coordinators.group_configs,
+            client_metrics_configs=documents.client_metrics_configs,
+            client_metrics_service=client_metrics_service(self._base, documents),
             broker_configs=broker_configs,
             client_quotas=documents.client_quotas,
             features=documents.features,

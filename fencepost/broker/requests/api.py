@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fencepost.broker.config import Endpoint, Settings
     from fencepost.broker.group.service import GroupService
     from fencepost.broker.hosting.broker_configs import BrokerConfigs
+    from fencepost.broker.hosting.client_metrics_configs import ClientMetricsConfigs
     from fencepost.broker.hosting.confirmations import Confirmations
     from fencepost.broker.hosting.features import Features
     from fencepost.broker.hosting.group_configs import GroupConfigs
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from fencepost.broker.security.delegation_token_store import DelegationTokens
     from fencepost.broker.share.dead_letter_copies import DeadLetterCounts
     from fencepost.broker.share.service import ShareService
+    from fencepost.broker.telemetry.client_metrics import ClientMetrics
     from fencepost.broker.transaction.service import TransactionService
     from fencepost.broker.transaction.verification import TransactionVerifier
     from fencepost.protocol.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
@@ -61,7 +63,9 @@ Prepared = TypeVar("Prepared")
 
 @dataclass(slots=True)
 class Services:
-    """The services that handlers call; made once by the node. share_service: makes `shares` at its first use."""
+    """The services that handlers call; made once by the node. share_service, client_metrics_service: make
+    `shares` and `client_metrics` at their first use.
+    """
 
     settings: Settings
     clock: Clock
@@ -71,7 +75,9 @@ class Services:
     groups: GroupService
     share_service: Callable[[], ShareService]
     group_configs: GroupConfigs
+    client_metrics_configs: ClientMetricsConfigs
     broker_configs: BrokerConfigs
+    client_metrics_service: Callable[[], ClientMetrics]
     client_quotas: ClientQuotas
     features: Features
     scram_credentials: ScramCredentials
@@ -93,6 +99,10 @@ class Services:
     @property
     def shares(self) -> ShareService:
         return self.share_service()
+
+    @property
+    def client_metrics(self) -> ClientMetrics:
+        return self.client_metrics_service()
 
 
 class SlicedResponse(NamedTuple):
@@ -211,13 +221,25 @@ class ClientAuthentication(Protocol):
         ...
 
 
+UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
+"""Of a client that names none. Source: Kafka's ClientInformation."""
+
+
 class ClientConnection(Protocol):
-    """The connection of a request: its client's address and principal, and state that ends with it."""
+    """The connection of a request: its client's address and principal, and state that ends with it.
+
+    client_software: name and version of the client's library, as ApiVersions names them; kept only if clients are asked
+                     for metrics.
+    """
+
+    client_software: tuple[str, str]
 
     @property
     def principal(self) -> str: ...
     @property
     def client_host(self) -> str: ...
+    @property
+    def client_port(self) -> int: ...
     @property
     def connection_id(self) -> int: ...
     @property
@@ -231,6 +253,8 @@ class NoConnection:
 
     principal = ANONYMOUS
     client_host = ""
+    client_port = 0
+    client_software = UNKNOWN_SOFTWARE
     connection_id = 0
     authentication = None
 

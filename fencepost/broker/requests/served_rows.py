@@ -67,6 +67,8 @@ ROWS: Final[dict[int, tuple[str, int, int, int, int | None]]] = {
     ApiKey.LIST_TRANSACTIONS: ("transaction_admin", 0, 2, 0, None),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("consumer_groups", 0, 1, 0, None),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("consumer_groups", 0, 1, 0, None),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: ("telemetry", 0, 0, 0, None),
+    ApiKey.PUSH_TELEMETRY: ("telemetry", 0, 0, 0, None),
     ApiKey.LIST_CONFIG_RESOURCES: ("alter_configs", 0, 1, 0, None),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("cluster", 0, 0, 0, None),
     ApiKey.SHARE_GROUP_HEARTBEAT: ("share_groups", 1, 1, 1, None),

@@ -68,6 +68,8 @@ FAMILIES: Final[Mapping[int, tuple[str, str]]] = {
     ApiKey.LIST_TRANSACTIONS: ("transaction_admin", "ListTransactions"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: ("consumer_groups", "ConsumerGroupHeartbeat"),
     ApiKey.CONSUMER_GROUP_DESCRIBE: ("consumer_groups", "ConsumerGroupDescribe"),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: ("telemetry", "GetTelemetrySubscriptions"),
+    ApiKey.PUSH_TELEMETRY: ("telemetry", "PushTelemetry"),
     ApiKey.LIST_CONFIG_RESOURCES: ("alter_configs", "ListConfigResources"),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: ("cluster", "DescribeTopicPartitions"),
     ApiKey.SHARE_GROUP_HEARTBEAT: ("share_groups", "ShareGroupHeartbeat"),

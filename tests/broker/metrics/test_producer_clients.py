@@ -26,6 +26,7 @@ class Connection:
         self.authentication = None
         self.client_host = "192.0.2.1"
         self.client_port = port
+        self.client_software = ("unknown", "unknown")
         self.connection_id = port
         self.last_activity_s = asyncio.get_running_loop().time()
         self.callbacks: list[Callable[[], None]] = []

@@ -42,6 +42,8 @@ class Peer:
     principal = ANONYMOUS
     authentication = None
     client_host = "192.0.2.1"
+    client_port = 50_000
+    client_software = ("unknown", "unknown")
     connection_id = 42
 
     def __init__(self) -> None:

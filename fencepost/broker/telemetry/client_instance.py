@@ -1,0 +1,91 @@
+"""What one client instance may do now: ask for its subscription, or push. Pure.
+
+Source: Kafka's ClientMetricsInstance, and the checks of ClientMetricsManager.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.broker.telemetry.subscriptions import Wanted
+from fencepost.protocol.compression import Codec
+from fencepost.protocol.errors import ErrorCode
+
+LEAST_EXPIRY_MS: Final = 60_000
+INTERVALS_TO_EXPIRY: Final = 3
+_CODECS: Final = frozenset(Codec)
+
+
+class ClientInstance:
+    """A client by its instance id, from its first request until it is gone. Times are in ms.
+
+    subscriptions_version: the version of all subscriptions that `wanted` follows from.
+    """
+
+    __slots__ = (
+        "client_id",
+        "client_instance_id",
+        "expires_ms",
+        "is_terminating",
+        "last_get_ms",
+        "last_push_ms",
+        "subscription_id",
+        "subscriptions_version",
+        "wanted",
+    )
+
+    def __init__(self, client_instance_id: bytes, client_id: str) -> None:
+        """An instance that is asked next."""
+        self.client_instance_id = client_instance_id
+        self.client_id = client_id
+
+    def ask(self, wanted: Wanted, subscription_id: int, subscriptions_version: int, now_ms: int) -> None:
+        """Ask the client for metrics, at the start or after a change; it may send its next request at once."""
+        self.wanted = wanted
+        self.subscription_id = subscription_id
+        self.subscriptions_version = subscriptions_version
+        self.last_get_ms = self.last_push_ms = 0
+        self.is_terminating = False
+        self.seen(now_ms)
+
+    def seen(self, now_ms: int) -> None:
+        """Note a request: the instance expires some intervals later."""
+        self.expires_ms = now_ms + max(LEAST_EXPIRY_MS, INTERVALS_TO_EXPIRY * self.wanted.interval_ms)
+
+    def get(self, now_ms: int) -> ErrorCode:
+        """Decide whether the client may have its subscription now, and note that it has it."""
+        if now_ms - max(self.last_get_ms, self.last_push_ms) < self.wanted.interval_ms:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        self.last_get_ms = now_ms
+        return ErrorCode.NONE
+
+    def push(
+        self,
+        subscription_id: int,
+        compression_type: int,
+        size_bytes: int,
+        now_ms: int,
+        *,
+        is_last: bool,
+        maximum_bytes: int,
+    ) -> ErrorCode:
+        """Decide whether a push is taken, and note it.
+
+        Refuses, in this order: INVALID_REQUEST (after the last push), THROTTLING_QUOTA_EXCEEDED (before the interval is
+        over), UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE.
+        """
+        was_terminating, self.is_terminating = self.is_terminating, is_last
+        if was_terminating:
+            return ErrorCode.INVALID_REQUEST
+        is_due = self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms
+        if is_due:
+            self.last_push_ms = now_ms
+        elif not is_last:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        if subscription_id != self.subscription_id:
+            return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        if compression_type not in _CODECS:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        if size_bytes > maximum_bytes:
+            return ErrorCode.TELEMETRY_TOO_LARGE
+        return ErrorCode.NONE
