@@ -37,7 +37,7 @@ def attributes(field: int, values: Mapping[str, str]) -> bytes:
     )
 
 
-def point(value: float | int, **values: str) -> bytes:
+def point(value: float, **values: str) -> bytes:
     number = of_double(4, value) if isinstance(value, float) else varint(6 << 3 | FIXED64) + struct.pack("<q", value)
     times = b"".join(varint(field << 3 | FIXED64) + struct.pack("<q", 10**18) for field in (2, 3))
     return times + number + attributes(7, values)

@@ -17,7 +17,6 @@ from fencepost.protocol.errors import ErrorCode
 METRICS: Final = "metrics"
 INTERVAL_MS: Final = "interval.ms"
 MATCH: Final = "match"
-ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000
 LEAST_INTERVAL_MS: Final = 100
 GREATEST_INTERVAL_MS: Final = 3_600_000
@@ -54,7 +53,7 @@ CLIENT_METRICS_SETTINGS: Final = {
             MATCH,
             SettingType.LIST,
             (),
-            "The clients that send them, as `attribute=pattern`; the pattern is a regular expression for the whole text, "
+            "The clients that send them, as `attribute=pattern`; the pattern is a regular expression of the whole, "
             f"and all patterns have to match. Attributes: {', '.join(MATCHED_ATTRIBUTES)}. Empty: all clients.",
         ),
     )

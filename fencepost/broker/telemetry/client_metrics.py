@@ -10,13 +10,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
+from fencepost.broker.config.client_metrics_settings import DEFAULT_INTERVAL_MS
 from fencepost.broker.hosting.client_metrics_configs import PATTERN_MEMORY_BYTES
 from fencepost.broker.kernel.clock import Clock, steady
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.telemetry.client_instance import ClientInstance
 from fencepost.broker.telemetry.client_series import ClientSeries
+from fencepost.broker.telemetry.compiled_subscriptions import compile_subscriptions
 from fencepost.broker.telemetry.otlp import OtlpError, read_points
-from fencepost.broker.telemetry.subscriptions import Subscription, compile_subscriptions, subscription_id, wanted_of
+from fencepost.broker.telemetry.subscriptions import Subscription, subscription_id, wanted_of
 from fencepost.protocol.compression import Codec, decompress
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.primitives import DecodeError
@@ -157,7 +159,7 @@ class ClientMetrics:
         self._instances[key] = instance, connection
         self._instances.move_to_end(key)
         if known is None or instance.subscriptions_version != self._version:
-            wanted = wanted_of(self._compiled, _attributes(key, client_id, connection))
+            wanted = wanted_of(self._compiled, _attributes(key, client_id, connection), DEFAULT_INTERVAL_MS)
             instance.ask(wanted, subscription_id(wanted, key), self._version, now_ms)
         instance.seen(now_ms)
         if len(self._instances) > MAXIMUM_INSTANCES:

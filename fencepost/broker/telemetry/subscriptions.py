@@ -11,16 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 
-from fencepost.broker.config.client_metrics_settings import (
-    ALL_METRICS,
-    DEFAULT_INTERVAL_MS,
-    INTERVAL_MS,
-    METRICS,
-    client_metrics_value,
-    match_patterns,
-)
-from fencepost.broker.kernel.java_pattern import LINE_ENDS, PatternError, compiled
+from fencepost.broker.kernel.java_pattern import LINE_ENDS
 
+ALL_METRICS: Final = "*"
 LONGEST_TEXT: Final = 1_000
 """Characters of a client's attribute; a longer one, or one with a line end, matches no pattern."""
 _SIGNED: Final = 2**31
@@ -42,26 +35,10 @@ class Wanted(NamedTuple):
     interval_ms: int
 
 
-def compile_subscriptions(configs: Iterable[Mapping[str, str]], memory_bytes: int) -> list[Subscription]:
-    """Compile checked configs. A subscription that this version cannot read matches no client."""
-    found = []
-    for each in configs:
-        try:
-            patterns = [
-                (attribute, compiled(pattern, maximum_memory_bytes=memory_bytes)[1])
-                for attribute, pattern in match_patterns(each)
-            ]
-            metrics, interval_ms = client_metrics_value(METRICS, each), client_metrics_value(INTERVAL_MS, each)
-        except (PatternError, ValueError):
-            continue  # written by another version, whose checks differ
-        found.append(Subscription(metrics, interval_ms, patterns))
-    return found
-
-
-def wanted_of(subscriptions: Iterable[Subscription], attributes: Mapping[str, str]) -> Wanted:
-    """The metrics that are wanted of a client with these attributes, at the least interval."""
+def wanted_of(subscriptions: Iterable[Subscription], attributes: Mapping[str, str], default_interval_ms: int) -> Wanted:
+    """The metrics that are wanted of a client with these attributes, at the least interval, the default included."""
     metrics: set[str] = set()
-    interval_ms = DEFAULT_INTERVAL_MS
+    interval_ms = default_interval_ms
     for one in subscriptions:
         if all(_matches(pattern, attributes.get(attribute)) for attribute, pattern in one.patterns):
             metrics.update(one.metrics)

@@ -22,7 +22,7 @@ from fencepost.protocol.messages.configs import DescribeConfigsRequest, Describe
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.handler_context import NODE_ID, HandlerBroker, batch, open_broker
 
-TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 Change = tuple[str, int, str | None]
 ALL = ""
@@ -189,6 +189,13 @@ async def test_alter_configs_replaces_all_that_was_set(broker: HandlerBroker, ve
         (GROUP, "workers", [("share.record.lock.duration.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "greater than"),
         (GROUP, "workers", [("consumer.session.timeout.ms", SET, "1")], ErrorCode.INVALID_CONFIG, "greater than"),
         (GROUP, "workers", [("share.auto.offset.reset", SET, "tomorrow")], ErrorCode.INVALID_CONFIG, "earliest"),
+        (CLIENT_METRICS, "", [("metrics", SET, "*")], ErrorCode.INVALID_REQUEST, "can't be empty"),
+        (CLIENT_METRICS, "all", [("metric", SET, "*")], ErrorCode.INVALID_REQUEST, "Unknown client metrics"),
+        (CLIENT_METRICS, "all", [("interval.ms", SET, "99")], ErrorCode.INVALID_REQUEST, "between 100 and 3600000"),
+        (CLIENT_METRICS, "all", [("interval.ms", SET, "often")], ErrorCode.INVALID_CONFIG, "whole number"),
+        (CLIENT_METRICS, "all", [("interval.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "not LIST"),
+        (CLIENT_METRICS, "all", [("match", SET, "client_name=a")], ErrorCode.INVALID_CONFIG, "Illegal client matching"),
+        (CLIENT_METRICS, "all", [("match", SET, "client_id=(a")], ErrorCode.INVALID_CONFIG, "Illegal client matching"),
         (GROUP, "", [("share.isolation.level", SET, "read_committed")], ErrorCode.INVALID_REQUEST, "not allowed"),
     ],
 )
@@ -243,6 +250,19 @@ async def test_levels_of_loggers_are_set_one_by_one_only(broker: HandlerBroker) 
     (result,) = (await broker.call(replaced)).responses
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert (await value_of(broker, LOGGER, HERE, "root"))[0] == "WARN"
+
+
+async def test_client_metrics_are_changed_listed_and_gone_with_their_last_config(broker: HandlerBroker) -> None:
+    async def listed() -> list[str]:
+        response = await broker.call(ListConfigResourcesRequest(), 0)
+        return [found.resource_name for found in response.config_resources]
+
+    for operation, value, expected in ((SET, "a.", "a."), (APPEND, "b.", "a.,b."), (SUBTRACT, "a.", "b.")):
+        assert (await alter(broker, CLIENT_METRICS, "mine", ("metrics", operation, value)))[0] == 0
+        assert (await value_of(broker, CLIENT_METRICS, "mine", "metrics"))[0] == expected
+    assert await listed() == ["mine"]
+    assert (await alter(broker, CLIENT_METRICS, "mine", ("metrics", DELETE, None)))[0] == 0
+    assert await listed() == []
 
 
 async def test_config_resources_are_topics_brokers_and_their_loggers(broker: HandlerBroker) -> None:

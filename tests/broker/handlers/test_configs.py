@@ -17,7 +17,7 @@ from fencepost.protocol.messages.configs import (
 from tests.support.handler_context import NODE_ID, HandlerBroker, open_broker
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
-DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT, DYNAMIC_BROKER_LOGGER = 1, 4, 5, 6
+DYNAMIC_TOPIC, STATIC_BROKER, DEFAULT, DYNAMIC_BROKER_LOGGER, DYNAMIC_CLIENT_METRICS = 1, 4, 5, 6, 7
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ async def test_loggers_are_described_with_their_levels(broker: HandlerBroker) ->
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "99", ErrorCode.INVALID_REQUEST),
         (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
-        (CLIENT_METRICS, "all", ErrorCode.INVALID_REQUEST),
+        (CLIENT_METRICS, "", ErrorCode.INVALID_REQUEST),
     ],
 )
 async def test_resource_without_configs_is_refused_with_a_reason(
@@ -152,6 +152,22 @@ async def test_resource_without_configs_is_refused_with_a_reason(
     result = await describe(broker, resource_type, name)
     assert (ErrorCode(result.error_code), result.configs) == (error, [])
     assert result.error_message
+
+
+async def test_client_metrics_show_their_defaults_and_what_was_set(broker: HandlerBroker) -> None:
+    configs = by_name(await describe(broker, CLIENT_METRICS, "nobodys", synonyms=True))
+    assert {name: (one.value, one.config_source) for name, one in configs.items()} == {
+        "interval.ms": ("300000", DEFAULT),
+        "match": ("", DEFAULT),
+        "metrics": ("", DEFAULT),
+    }
+    set_configs = {"metrics": "a.,b.", "interval.ms": "5000"}
+    await broker.services.client_metrics_configs.alter("mine", lambda _: set_configs, validate_only=False)
+    configs = by_name(await describe(broker, CLIENT_METRICS, "mine", "metrics", "interval.ms"))
+    assert {name: (one.value, one.config_source) for name, one in configs.items()} == {
+        "interval.ms": ("5000", DYNAMIC_CLIENT_METRICS),
+        "metrics": ("a.,b.", DYNAMIC_CLIENT_METRICS),
+    }
 
 
 async def test_a_kind_of_resource_that_does_not_exist_fails_the_whole_request(broker: HandlerBroker) -> None:

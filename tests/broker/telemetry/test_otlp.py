@@ -84,14 +84,14 @@ def test_what_is_no_metrics_data_is_refused(content: bytes) -> None:
 
 def test_a_message_of_very_many_empty_parts_is_refused_in_short_steps() -> None:
     steps = read_points(memoryview(b"\x0a\x00" * (MOST_FIELDS + 1)))
-    longest_s, count = 0.0, 0
+    longest_s = 0.0
+    for _ in range(MOST_FIELDS):
+        began_s = time.thread_time()
+        next(steps)
+        longest_s = max(longest_s, time.thread_time() - began_s)
     with pytest.raises(OtlpError, match="more fields"):
-        while True:
-            began_s = time.thread_time()
-            next(steps)
-            longest_s, count = max(longest_s, time.thread_time() - began_s), count + 1
+        next(steps)
     assert longest_s < LONGEST_STEP_S
-    assert count == MOST_FIELDS
 
 
 @given(st.binary(max_size=200))
