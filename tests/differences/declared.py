@@ -102,7 +102,6 @@ DECLARED: tuple[Declared, ...] = (
     Declared("loggers", "configs", "describe: all loggers"),
     Declared("threads", "configs", "bounds of all brokers: *.threads*", "*", (REFUSED_CHANGE,)),
     Declared("threads", "configs", "bounds of all brokers: num.replica.fetchers", "*", (REFUSED_CHANGE,)),
-    Declared("client-metrics", "configs", "describe: client metrics"),
     Declared("never-answered", "configs", "replace: a topic twice"),
     Declared("never-answered", "share_groups", "offsets: an unknown partition"),
     Declared("quotas-that-are-no-number", "quotas", "change: no number"),

@@ -33,7 +33,7 @@ ACCEPTED_COMPRESSION: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
 def handle_get_telemetry_subscriptions(
     context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """Tell a client which metrics to push, and how often: those of the subscriptions that match it.
+    """Ask a client for the metrics of the subscriptions that match it, and say how often it shall push them.
 
     Refuses: THROTTLING_QUOTA_EXCEEDED (asked again before the interval is over).
     """

@@ -11,6 +11,7 @@ from fencepost.broker.metrics.broker_families import (
     REQUEST_FAMILIES,
 )
 from fencepost.broker.metrics.check_back_families import CHECK_BACK_FAMILIES
+from fencepost.broker.metrics.client_metrics_families import CLIENT_METRICS_FAMILIES
 from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
 from fencepost.broker.metrics.family import Family, Kind, Sample, Samples
 from fencepost.broker.metrics.group_families import GROUP_FAMILIES
@@ -31,8 +32,8 @@ SCRAPE_FAMILIES: Final = (
     Family(
         "fencepost_metrics_left_out",
         Kind.GAUGE,
-        "Partitions, lags of groups and clients with quotas that this scrape leaves out, as there are too many; "
-        "the largest lags are shown.",
+        "Partitions, lags of groups, clients with quotas and series of clients that this scrape leaves out, as there "
+        "are too many; the largest lags are shown.",
         ("kind",),
         _left_out,
     ),
@@ -47,6 +48,7 @@ SECTIONS: Final = {
     "Groups": GROUP_FAMILIES,
     "Dead letters of share groups": SHARE_FAMILIES,
     "Connections": CONNECTION_FAMILIES,
+    "Metrics of clients": CLIENT_METRICS_FAMILIES,
     "Certificates and rights": SECURITY_FAMILIES,
     "Quotas": QUOTA_FAMILIES,
     "Cluster": CLUSTER_FAMILIES,

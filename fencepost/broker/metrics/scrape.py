@@ -14,7 +14,7 @@ from fencepost.broker.metrics.group_lags import CommittedOffset, GroupLag, LogOf
 from fencepost.broker.metrics.node_view import NodeView
 from fencepost.broker.transaction.metadata import TransactionMetadata
 
-KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients")
+KINDS_LEFT_OUT: Final = ("partitions", "group_lags", "quota_clients", "client_series")
 STEP: Final = 100
 """Logs, groups or transactions that one step reads."""
 

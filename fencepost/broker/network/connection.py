@@ -109,8 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connection_id = connection_id
         self.principal = ANONYMOUS
         self.authentication = authentication
-        self.client_host = ""
-        self.client_port = 0
+        self.client_host, self.client_port = "", 0
         self.client_software = UNKNOWN_SOFTWARE
         self.accepted_s = 0.0
         self.last_activity_s = 0.0

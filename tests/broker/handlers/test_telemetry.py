@@ -43,7 +43,7 @@ async def test_a_client_learns_what_to_push(broker: HandlerBroker) -> None:
     assert (response.accepted_compression_types, response.delta_temporality) == ([4, 3, 1, 2], True)
 
 
-async def test_a_client_that_asks_again_too_early_is_told_so(broker: HandlerBroker) -> None:
+async def test_a_client_that_asks_again_too_early_is_refused(broker: HandlerBroker) -> None:
     instance = (await asked(broker)).client_instance_id
     assert (await asked(broker, instance)).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     broker.clock.time_ms += 1_000

@@ -28,9 +28,9 @@ ONLY_WHERE_USED = {
     family.name: set(family.labels)
     for family in FAMILIES
     if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES + ENGINE_FAMILIES + SHARE_FAMILIES
-    or family.name == "fencepost_tls_certificate_expiry_timestamp_seconds"
+    or family.name in ("fencepost_tls_certificate_expiry_timestamp_seconds", "fencepost_client_metric")
 }
-"""Families without a sample on a broker alone without TLS, quotas and resolvers, with their labels."""
+"""Families without a sample on a broker alone without TLS, quotas, subscriptions and resolvers, with their labels."""
 WORDS = {
     *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"),
     *("sum", "max", "min", "count", "avg"),
@@ -146,7 +146,7 @@ def test_an_expression_asks_for_what_a_scrape_has(where: str, scraped: Mapping[s
     assert groupings_of(expression) <= of_all, expression
 
 
-def test_a_live_scrape_has_a_sample_of_every_family_that_needs_no_quota_certificate_resolver_or_cluster(
+def test_a_live_scrape_has_a_sample_of_every_family_that_needs_no_quota_subscription_or_the_like(
     scraped: Mapping[str, set[str]],
 ) -> None:
     suffixes = ("", "_count", "_bucket")
