@@ -128,6 +128,7 @@ def _connection(view: NodeView, listener: str, connection: Connection, now_ms: i
         "opened_ms": now_ms - round((loop_s - connection.accepted_s) * 1000),
         "last_activity_ms": now_ms - round((loop_s - connection.last_activity_s) * 1000),
         "in_flight": connection.in_flight_count,
+        "client_metrics_count": view.services.client_metrics.series_count(connection),
     }
 
 

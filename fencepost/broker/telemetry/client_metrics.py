@@ -132,6 +132,10 @@ class ClientMetrics:
                 return  # it has gone meanwhile
             self._series.take(key, point, self._settings.fencepost_client_metrics_max_series)
 
+    def series_count(self, connection: ClientConnection) -> int:
+        """Series of the clients whose last telemetry request came over a connection."""
+        return sum(map(self._series.count_of, self._by_connection.get(connection, ())))
+
     def series(self) -> Iterator[tuple[ClientInstance, str, str, float] | None]:
         """Every series with its client, metric, attributes and value; None is a moment at which others may run."""
         self._expire()

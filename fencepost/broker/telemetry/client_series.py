@@ -51,6 +51,10 @@ class ClientSeries:
         self._count -= len(self._values.pop(client_instance_id, ()))
         self._left_out.pop(client_instance_id, None)
 
+    def count_of(self, client_instance_id: bytes) -> int:
+        """Series of a client."""
+        return len(self._values.get(client_instance_id, ()))
+
     def of(self, client_instance_id: bytes) -> Iterator[tuple[SeriesKey, float]]:
         """The series of a client as they are now."""
         return iter(list(self._values.get(client_instance_id, {}).items()))

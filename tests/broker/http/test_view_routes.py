@@ -70,7 +70,7 @@ def test_connections_say_who_has_opened_them(asked: Asked) -> None:
     assert (one["listener"], one["address"], one["principal"]) == ("PLAINTEXT", "127.0.0.1", "User:ANONYMOUS")
     assert one["software_name"] == "confluent-kafka-python"
     assert before_ms - 1000 <= one["opened_ms"] <= one["last_activity_ms"] <= time.time() * 1000 + 1000
-    assert one["in_flight"] == 0
+    assert (one["in_flight"], one["client_metrics_count"]) == (0, 0)
     assert len(asked.get("/v1/connections?limit=1")["connections"]) == 1
 
 

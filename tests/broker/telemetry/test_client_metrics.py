@@ -140,6 +140,7 @@ async def test_a_client_that_pushes_over_another_connection_outlives_the_first()
     world, first, second = World(), Connection(), Connection()
     key = world.new(first)
     assert await world.push(key, second) is ErrorCode.NONE
+    assert [world.metrics.series_count(one) for one in (first, second)] == [0, 1]
     first.close()
     assert len(world.series()) == 1
     second.close()
