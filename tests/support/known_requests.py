@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from fencepost.broker.network.dispatch import Dispatcher
 from fencepost.broker.quotas.client_quotas import ClientQuotas
-from fencepost.broker.requests.api import CloseConnection, Services
+from fencepost.broker.requests.api import UNKNOWN_SOFTWARE, CloseConnection, Services
 from fencepost.broker.requests.long_polls import PendingReply, ReplyFrame
 from fencepost.broker.requests.request_cache import RequestCache
 from fencepost.broker.security.principal import ANONYMOUS
@@ -40,6 +40,8 @@ class ClientConnection:
     principal = ANONYMOUS
     authentication = None
     client_host = "192.0.2.1"
+    client_port = 50_000
+    client_software = UNKNOWN_SOFTWARE
     connection_id = 1
 
     def __init__(self) -> None:
