@@ -1,4 +1,4 @@
-"""What one client instance may do now: ask for its subscription, or push. Pure.
+"""State of one client instance: whether it may ask for its subscription, or push, now. Pure.
 
 Source: Kafka's ClientMetricsInstance, and the checks of ClientMetricsManager.
 """

@@ -30,7 +30,7 @@ class ClientSeries:
         return sum(self._left_out.values())
 
     def begin_push(self, client_instance_id: bytes) -> None:
-        """Count what the next points leave out anew."""
+        """Count the points that are left out anew."""
         self._left_out.pop(client_instance_id, None)
 
     def take(self, client_instance_id: bytes, point: Point, maximum: int) -> None:

@@ -1,6 +1,6 @@
 """Numbers of a push: the part of OTLP's MetricsData that clients of Kafka send, read within bounds. Pure.
 
-Our own, because a library decodes a message whole, in one step, whatever it holds: see
+Our own, because a library decodes a message whole, in one step: see
 docs/decisions/0035-metrics-of-clients.md.
 Source: opentelemetry/proto/metrics/v1/metrics.proto, and the wire format of protocol buffers.
 """

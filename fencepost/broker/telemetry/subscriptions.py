@@ -29,7 +29,7 @@ class Subscription(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a client is asked for. metrics: prefixes of names, sorted; `*` alone for all."""
+    """The metrics that a client is asked for, as sorted prefixes of names; `*` alone for all."""
 
     metrics: tuple[str, ...]
     interval_ms: int
@@ -56,7 +56,7 @@ def _matches(pattern: Any, text: str | None) -> bool:
 
 
 def subscription_id(wanted: Wanted, client_instance_id: bytes) -> int:
-    """The checksum by which a push shows that its client knows what is wanted: as Kafka's, of the sorted metrics."""
+    """The checksum of a subscription that a push repeats: as Kafka's, of the sorted metrics, interval and id."""
     checksum: int = crc32c(f"[{', '.join(wanted.metrics)}]{wanted.interval_ms}".encode("utf-8", "replace"))
     for half in _HALVES.unpack(client_instance_id):
         checksum ^= half  # as Java's UUID.hashCode
