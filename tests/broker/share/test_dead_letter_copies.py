@@ -482,3 +482,61 @@ async def test_many_records_are_copied_in_several_batches_in_order(tmp_path: Pat
         await reject(broker, 0, 1_199)
         await copied(broker)
         assert originals(broker) == list(range(1_200))
+
+
+async def test_two_groups_share_a_topic_and_each_copies_its_records_once(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, CONFIGS)
+        await broker.configure("h", share_auto_offset_reset="earliest", **CONFIGS)
+        await broker.join("n", ["orders"], "h")
+        await broker.fetch("m", 0)
+        await broker.fetch("n", 0, group_id="h")
+        await reject(broker, 0, 2)
+        await broker.acknowledge("n", 1, (1, 2, [REJECT]), group_id="h")
+        await until(lambda: len(letters(broker)) == 5)
+        await until(lambda: not broker.node.services.shares.dead_letters._tasks)
+        found = [
+            (dict(one.headers)["__dlq.errors.group"], dict(one.headers)["__dlq.errors.offset"])
+            for one in letters(broker)
+        ]
+        assert sorted(found) == [(b"g", b"0"), (b"g", b"1"), (b"g", b"2"), (b"h", b"1"), (b"h", b"2")]
+
+
+async def test_a_group_that_reads_its_own_dead_letter_topic_copies_each_rejection_once(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, COPIED, 1)
+        await broker.fetch("m", 0)
+        await reject(broker, 0, 0)
+        await copied(broker)
+        await broker.join("own", [DLQ])
+        assert lent(await broker.fetch("own", 0, topic=DLQ)) == [(0, 0, 1)]
+        await broker.acknowledge("own", 1, (0, 0, [REJECT]), topic=DLQ)
+        await until(lambda: len(letters(broker)) == 2)
+        await until(lambda: not broker.node.services.shares.dead_letters._tasks)
+        again = letters(broker)[1]
+        assert (again.value, len(again.headers)) == (b"value", 12)
+        assert again.headers[6:9] == (
+            ("__dlq.errors.topic", DLQ.encode()),
+            ("__dlq.errors.partition", b"0"),
+            ("__dlq.errors.offset", b"0"),
+        )
+
+
+async def test_a_record_of_a_megabyte_is_copied_whole_into_a_topic_with_the_usual_bound(tmp_path: Path) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, COPIED, 0)
+        log = broker.node.services.topics.log(TopicPartition("orders", 0))
+        assert log is not None
+        for size_bytes in (1_000_000, 1_048_450):
+            large = Record(0, broker.clock.time_ms, None, b"v" * size_bytes, ())
+            assert log.append(memoryview(build_batch([large])), now_ms=broker.clock.time_ms).error is ErrorCode.NONE
+        await log.flushed()
+        for epoch in range(2):
+            await broker.fetch("m", epoch, max_bytes=5_000_000)
+        await reject(broker, 0, 1, epoch=2)
+        await copied(broker)
+        # With the headers the second one is larger than max.message.bytes.
+        assert [len(record.value or b"") for record in letters(broker)] == [1_000_000, 0]
