@@ -24,6 +24,12 @@ def _each(value: Callable[[DeadLetterCounts], int]) -> Callable[[Scrape], Sample
     return collect
 
 
+def _waiting(scrape: Scrape) -> Samples:
+    counts = list(scrape.view.services.waiting_copies().items())
+    for group_id, count in (yield from largest(scrape.most_partitions, counts, lambda one: one[1])):
+        yield Sample(f'consumergroup="{escaped(group_id)}"', count)
+
+
 SHARE_FAMILIES: Final = (
     Family(
         "fencepost_share_group_dead_letters_total",
@@ -38,5 +44,13 @@ SHARE_FAMILIES: Final = (
         "Attempts to copy records into the dead-letter topic of a share group that failed, and are repeated.",
         ("consumergroup",),
         _each(lambda one: one.failed),
+    ),
+    Family(
+        "fencepost_share_group_dead_letters_waiting",
+        Kind.GAUGE,
+        "Partitions with records of a share group that wait for its dead-letter topic, on the broker that keeps their "
+        "state.",
+        ("consumergroup",),
+        _waiting,
     ),
 )

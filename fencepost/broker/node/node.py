@@ -329,6 +329,7 @@ class Node:
             groups=coordinators.groups,
             share_service=coordinators.shares.get,
             dead_letter_counts=coordinators.shares.dead_letter_counts,
+            waiting_copies=coordinators.shares.waiting_copies,
             group_configs=coordinators.group_configs,
             client_metrics_configs=documents.client_metrics_configs,
             client_metrics_service=client_metrics_service(self._base, documents),

@@ -88,6 +88,7 @@ class Services:
     loggers: Loggers = field(default_factory=Loggers)
     long_polls: LongPolls = field(default_factory=LongPolls)
     dead_letter_counts: Callable[[], Mapping[str, DeadLetterCounts]] = dict  # by group
+    waiting_copies: Callable[[], Mapping[str, int]] = dict  # of dead letters: share partitions by group
     large_batches: LargeBatches = field(default_factory=LargeBatches)
     acls: Acls | None = None  # None, as the gate, without an authorizer
     gate: RequestGate | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from fencepost.broker.kernel.topic_partition import SHARE_GROUP_STATE_TOPIC
@@ -69,6 +70,11 @@ class LazyShareService:
     def dead_letter_counts(self) -> Mapping[str, DeadLetterCounts]:
         """Return the counts of dead letters, by group, without starting the service."""
         return {} if self._made is None else self._made.dead_letters.counts
+
+    def waiting_copies(self) -> Mapping[str, int]:
+        """Return the number of share partitions with waiting dead letters, by group, of those whose state is kept
+        here."""
+        return {} if self._made is None else Counter(key.group_id for key in self._made.coordinator.waiting())
 
     async def ensure_loaded(self) -> None:
         """Wait until all state is loaded, or could not be."""

@@ -71,7 +71,9 @@ async def test_nothing_runs_while_no_copy_waits(tmp_path: Path) -> None:
         await until(lambda: waiting._timer is None)
         await reject(broker, 0, 2)
         assert waiting._timer is not None
+        assert broker.node.services.waiting_copies() == {"g": 1}
         await copied(broker)
+        assert broker.node.services.waiting_copies() == {}
         await until(lambda: waiting._timer is None)
 
 
