@@ -59,6 +59,7 @@ class RecordRules:
 
     timestamp_before_max_ms, timestamp_after_max_ms: the most that a CreateTime may be before and after the broker's
     clock.
+    maximum_record_bytes: size of a record in a compressed batch, without its length.
     """
 
     requires_keys: bool = False
@@ -66,6 +67,7 @@ class RecordRules:
     timestamp_before_max_ms: int = NO_LIMIT_MS
     timestamp_after_max_ms: int = 3_600_000
     maximum_decompressed_bytes: int = MAXIMUM_DECOMPRESSED_BYTES
+    maximum_record_bytes: int = MAXIMUM_DECOMPRESSED_BYTES
 
 
 class RecordRefusal(NamedTuple):
@@ -109,11 +111,10 @@ def validate_batch(batch: memoryview, header: BatchHeader, rules: RecordRules, *
             limit_bytes = rules.maximum_decompressed_bytes
             content = decompress(header.codec, content, maximum_bytes=limit_bytes, is_one_step=True)
         misses_key = check_records(content, records_count)
-        has_right_times = rules.uses_log_append_time or (  # by the header alone
-            rules.timestamp_before_max_ms == NO_LIMIT_MS
-            and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
-        )
-        if not has_right_times or (misses_key and rules.requires_keys):
+        latest_ms = now_ms + rules.timestamp_after_max_ms
+        is_on_time = rules.timestamp_before_max_ms == NO_LIMIT_MS and header.max_timestamp_ms <= latest_ms
+        is_short = len(content) <= rules.maximum_record_bytes or not attributes & CODEC_MASK
+        if not (is_short and (is_on_time or rules.uses_log_append_time)) or (misses_key and rules.requires_keys):
             if records_count > EXAMINED_AT_ONCE:
                 raise TooLargeForOneStepError
             return _result_of(_examination_steps(header, content, rules, now_ms))
@@ -131,11 +132,10 @@ def validation_steps(
     """
     try:
         misses_key = yield from checking_steps(content, header.records_count)
-        has_right_times = rules.uses_log_append_time or (
-            rules.timestamp_before_max_ms == NO_LIMIT_MS
-            and header.max_timestamp_ms <= now_ms + rules.timestamp_after_max_ms
-        )
-        if not has_right_times or (misses_key and rules.requires_keys):
+        latest_ms = now_ms + rules.timestamp_after_max_ms
+        is_on_time = rules.timestamp_before_max_ms == NO_LIMIT_MS and header.max_timestamp_ms <= latest_ms
+        is_short = len(content) <= rules.maximum_record_bytes or not header.attributes & CODEC_MASK
+        if not (is_short and (is_on_time or rules.uses_log_append_time)) or (misses_key and rules.requires_keys):
             return (yield from _examination_steps(header, content, rules, now_ms))
     except DecodeError as error:
         return invalid_records(error)
@@ -566,8 +566,9 @@ def _examination_steps(
     latest_ms = now_ms + rules.timestamp_after_max_ms
     error = ErrorCode.INVALID_RECORD
     refusals: list[RecordRefusal] = []
+    most_bytes = rules.maximum_record_bytes if header.attributes & CODEC_MASK else len(content)
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
-    base_timestamp_ms = header.base_timestamp_ms
+    checks_times = not rules.uses_log_append_time
     position = 0
     for index in range(header.records_count):
         if len(refusals) == MAXIMUM_RECORD_ERRORS:
@@ -576,17 +577,14 @@ def _examination_steps(
             yield
         length_bytes, body = read_varint(content, position)
         position = body + length_bytes
+        if length_bytes > most_bytes:
+            return _invalid(f"a record of {length_bytes} bytes is above max.decompressed.message.bytes of {most_bytes}")
         timestamp_delta_ms, cursor = read_varlong(content, body + 1)
-        _, cursor = read_varint(content, cursor)
-        key_length, _ = read_varint(content, cursor)
-        timestamp_ms = base_timestamp_ms + timestamp_delta_ms if append_time_ms is None else append_time_ms
+        key_length, _ = read_varint(content, read_varint(content, cursor)[1])
+        timestamp_ms = header.base_timestamp_ms + timestamp_delta_ms if append_time_ms is None else append_time_ms
         if rules.requires_keys and key_length < 0:
             refusals.append(RecordRefusal(index, "a compacted topic takes no record without a key"))
-        elif (
-            not rules.uses_log_append_time
-            and timestamp_ms != NO_TIMESTAMP_MS
-            and not earliest_ms <= timestamp_ms <= latest_ms
-        ):
+        elif checks_times and timestamp_ms != NO_TIMESTAMP_MS and not earliest_ms <= timestamp_ms <= latest_ms:
             error = ErrorCode.INVALID_TIMESTAMP
             message = f"timestamp {timestamp_ms} is not within [{earliest_ms}, {latest_ms}]"
             refusals.append(RecordRefusal(index, message))

@@ -398,6 +398,19 @@ def test_a_batch_that_would_decompress_beyond_the_bound_is_refused() -> None:
     assert error_of(refusal) is ErrorCode.INVALID_RECORD
 
 
+@pytest.mark.parametrize("count", [1, 10, 20_000])
+def test_a_record_above_the_bound_is_refused_in_a_compressed_batch_only(count: int) -> None:
+    # A record without key, value and headers takes 6 bytes; the time and the offset of the 20,000th take 3 each.
+    fitting = [Record(index, NOW_MS + index, None, bytes(100)) for index in range(count)]
+    largest_bytes = 107 if count == 1 else 107 + (4 if count > 8192 else 0)
+    rules = RecordRules(maximum_record_bytes=largest_bytes)
+    compressed = build_batch(fitting, codec=Codec.ZSTD)
+    assert verdict(compressed, rules) is None
+    smaller = RecordRules(maximum_record_bytes=largest_bytes - 1)
+    assert error_of(verdict(compressed, smaller)) is ErrorCode.INVALID_RECORD
+    assert verdict(build_batch(fitting), smaller) is None
+
+
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 @pytest.mark.parametrize("count", [1, 10, 100])
 def test_a_compacted_topic_takes_no_record_without_a_key_and_says_which(codec: Codec, count: int) -> None:

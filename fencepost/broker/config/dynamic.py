@@ -38,7 +38,7 @@ DYNAMIC_NAMES = frozenset(
     log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.ms
     log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
     max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
-    message.max.bytes min.insync.replicas producer.id.expiration.ms
+    max.decompressed.message.bytes message.max.bytes min.insync.replicas producer.id.expiration.ms
     transaction.partition.verification.enable
     """.split()  # noqa: SIM905  # reads and is kept in order more easily than quoted names
 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.broker.config.setting import Bounds, Setting, SettingType, at_least, one_of
+from fencepost.broker.config.setting import Bounds, Setting, SettingType, at_least, distinct, one_of
 from fencepost.broker.config.settings import ConfigSource, ConfigSynonym, Settings
 from fencepost.broker.config.topic_settings import ConfigValue, invalid_value
 
@@ -192,6 +192,15 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "group.streams.max.assignment.interval.ms",
             at_least(0),
         ),
+        GroupSetting(
+            Setting(
+                "streams.assignor.name",
+                SettingType.STRING,
+                "sticky",
+                "The assignor of tasks to members.",
+                one_of("sticky"),
+            )
+        ),
         _row(
             "streams.heartbeat.interval.ms",
             "How often members send heartbeats.",
@@ -211,6 +220,16 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             "group.streams.num.standby.replicas",
             most="group.streams.max.standby.replicas",
             bounds=at_least(0),
+        ),
+        GroupSetting(
+            Setting(
+                "streams.rack.aware.assignment.tags",
+                SettingType.LIST,
+                None,
+                "The client tags that every member needs; a member without one gets MISSING_CLIENT_TAGS.",
+                distinct(),
+            ),
+            "group.streams.rack.aware.assignment.tags",
         ),
         _row(
             "streams.session.timeout.ms",

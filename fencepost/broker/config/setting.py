@@ -14,6 +14,8 @@ from fencepost.broker.config.password import Password
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+LARGEST_RECORD_BYTES = 2**31 - 9
+"""Kafka's bound: no array of Java is longer."""
 SMALLEST_SEGMENT_BYTES = 2**20
 """Since KIP-1030: smaller segments open too many files, and were set by mistake."""
 
@@ -97,6 +99,13 @@ def one_of_in_any_case(*choices: str) -> Bounds:
 def any_of(*choices: str) -> Bounds:
     """For lists: every entry one of the choices; the list may be empty."""
     return Bounds(f"any of {', '.join(choices)}", lambda value: set(value) <= set(choices))
+
+
+def distinct(values: Bounds | None = None) -> Bounds:
+    """For lists: no empty entry, and none twice; every entry as `values` requires."""
+    contains = values.contains if values is not None else lambda _: True
+    described = "different words" if values is None else f"{values.described}, each once"
+    return Bounds(described, lambda value: all(value) and len(set(value)) == len(value) and contains(value))
 
 
 def each_of(*choices: str) -> Bounds:

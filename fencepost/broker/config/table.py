@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fencepost.broker.config.cluster_settings import ClusterSettings
 from fencepost.broker.config.security_table import AuthenticationSettings, EncryptionSettings
 from fencepost.broker.config.setting import (
+    LARGEST_RECORD_BYTES,
     MAX_INT32,
     MAX_INT64,
     SMALLEST_SEGMENT_BYTES,
@@ -23,6 +24,7 @@ from fencepost.broker.config.setting import (
     between,
     connection_counts,
     declare,
+    distinct,
     each_of,
     expirations_by_name,
     gzip_levels,
@@ -295,6 +297,12 @@ class TopicSettings:
         "The largest record batch that is accepted, after compression. Topic config: `max.message.bytes`.",
         at_least(0),
     )
+    max_decompressed_message_bytes: int = declare(
+        INT,
+        LARGEST_RECORD_BYTES,
+        "The largest record that is accepted in a compressed batch, in bytes before compression.",
+        between(1, LARGEST_RECORD_BYTES),
+    )
     fetch_max_bytes: int = declare(
         INT,
         57_671_680,
@@ -378,7 +386,7 @@ class LogSettings:
         LIST,
         ("delete",),
         "How old records are removed: deleted by age and size, or compacted by key.",
-        any_of("delete", "compact"),
+        distinct(any_of("delete", "compact")),
     )
     log_cleaner_enable: bool = declare(
         BOOLEAN, True, "Whether the cleaner runs; without it, topics with the policy `compact` keep every record."
@@ -629,6 +637,13 @@ class StreamsGroupSettings:
         at_least(0),
     )
     group_streams_max_standby_replicas: int = most_for_groups(2, "streams.num.standby.replicas", at_least(0))
+    group_streams_rack_aware_assignment_tags: tuple[str, ...] = declare(
+        LIST,
+        (),
+        "The client tags that every member of a streams group needs, else MISSING_CLIENT_TAGS warns it. The assignor "
+        "does not use them. Group config: `streams.rack.aware.assignment.tags`.",
+        distinct(),
+    )
     group_streams_initial_rebalance_delay_ms: int = declare(
         INT,
         3_000,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.config.setting import (
+    LARGEST_RECORD_BYTES,
     MAX_INT64,
     SMALLEST_SEGMENT_BYTES,
     Setting,
@@ -115,6 +116,7 @@ _BOUNDS = {
     "local.retention.bytes": at_least(-2),
     "local.retention.ms": at_least(-2),
     "max.compaction.lag.ms": at_least(1),
+    "max.decompressed.message.bytes": between(1, LARGEST_RECORD_BYTES),
     "max.message.bytes": at_least(0),
     "message.timestamp.after.max.ms": at_least(0),
     "message.timestamp.before.max.ms": at_least(0),
@@ -122,6 +124,8 @@ _BOUNDS = {
     "min.cleanable.dirty.ratio": between(0, 1),
     "min.compaction.lag.ms": at_least(0),
     "min.insync.replicas": at_least(1),
+    "remote.copy.lag.bytes": at_least(-1),
+    "remote.copy.lag.ms": at_least(-1),
     "remote.storage.enable": only_false(),
     "retention.ms": at_least(-1),
     "segment.bytes": at_least(SMALLEST_SEGMENT_BYTES),
@@ -224,6 +228,12 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             ("log.cleaner.max.compaction.lag.ms",),
             "The most time that a record stays uncompacted.",
         ),
+        TopicSetting(
+            "max.decompressed.message.bytes",
+            INT,
+            ("max.decompressed.message.bytes",),
+            "The largest record in a compressed batch, in bytes before compression.",
+        ),
         TopicSetting("max.message.bytes", INT, ("message.max.bytes",), "The largest record batch, after compression."),
         TopicSetting(
             "message.timestamp.after.max.ms",
@@ -263,6 +273,8 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             has_effect=False,
         ),
         _accepted("preallocate", BOOLEAN, False, "files are never preallocated", "log.preallocate"),
+        _accepted("remote.copy.lag.bytes", LONG, -1, NO_TIERS, "log.remote.copy.lag.bytes"),
+        _accepted("remote.copy.lag.ms", LONG, 0, NO_TIERS, "log.remote.copy.lag.ms"),
         _accepted("remote.log.copy.disable", BOOLEAN, False, NO_TIERS),
         _accepted("remote.log.delete.on.disable", BOOLEAN, False, NO_TIERS),
         TopicSetting(

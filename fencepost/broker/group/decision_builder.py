@@ -34,6 +34,7 @@ class StreamsTimes(NamedTuple):
     assignment_interval_ms:     minimum time between two target assignments.
     initial_rebalance_delay_ms: time for which a group that was empty waits for more members.
     num_standby_replicas:       number of copies of each task's state.
+    rack_aware_assignment_tags: keys of the client tags that every member needs.
     """
 
     session_timeout_ms: int = 45_000
@@ -41,6 +42,7 @@ class StreamsTimes(NamedTuple):
     assignment_interval_ms: int = 1_000
     initial_rebalance_delay_ms: int = 3_000
     num_standby_replicas: int = 0
+    rack_aware_assignment_tags: tuple[str, ...] = ()
 
 
 DEFAULT_TIMES = GroupTimes()

@@ -72,7 +72,7 @@ GROUPS_PER_STEP = 100
 
 TIMES = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
 """The group configs of `GroupTimes`, in its order."""
-STREAMS_TIMES = (*TIMES, "initial.rebalance.delay.ms", "num.standby.replicas")
+STREAMS_TIMES = (*TIMES, "initial.rebalance.delay.ms", "num.standby.replicas", "rack.aware.assignment.tags")
 
 NO_MEMBER = Fetcher()
 TimesT = TypeVar("TimesT")

@@ -147,6 +147,7 @@ def log_config(configs: Mapping[str, str], settings: Settings) -> LogConfig:
         flush_ms=values["flush.ms"],
         index_interval_bytes=values["index.interval.bytes"],
         max_compaction_lag_ms=values["max.compaction.lag.ms"],
+        max_decompressed_message_bytes=values["max.decompressed.message.bytes"],
         max_message_bytes=values["max.message.bytes"],
         message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
         message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],

@@ -64,8 +64,8 @@ class Loggers:
     ) -> AlterationRefusal | None:
         """Set levels, or remove them so that those above apply; all of them, or none.
 
-        Refuses: INVALID_REQUEST (not the loggers of this node, a list operation, no level for the root),
-        INVALID_CONFIG (an unknown logger or level), UNKNOWN_SERVER_ERROR (no such operation, as in Kafka).
+        Refuses: INVALID_REQUEST (not the loggers of this node, a list operation or none that exists, no level for the
+        root), INVALID_CONFIG (an unknown logger or level).
         """
         refusal = _not_this_node(node_id, resource_name) or self._refusal(alterations)
         if refusal is None and not validate_only:
@@ -89,7 +89,7 @@ class Loggers:
                     ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource"
                 )
             if operation not in (AlterOperation.SET, AlterOperation.DELETE):
-                return AlterationRefusal(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+                return AlterationRefusal(ErrorCode.INVALID_REQUEST, f"There is no operation of type {operation}")
             if name not in names:
                 return AlterationRefusal(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
             if operation == AlterOperation.SET and value not in LogLevel.__members__:

@@ -28,6 +28,7 @@ class LogConfig:
     flush_ms: int = MAX_INT64  # if the page cache is enough: longest wait of records for the disk
     index_interval_bytes: int = 4096
     max_compaction_lag_ms: int = MAX_INT64
+    max_decompressed_message_bytes: int = 2**31 - 9  # of one record in a compressed batch
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = MAX_INT64

@@ -168,7 +168,7 @@ class ShareService:
 
     async def _initialize_for_members(self, group_id: str, wanted: StateToInitialize) -> None:
         start_offsets = {
-            TopicIdPartition(topic_id, number): UNKNOWN_OFFSET
+            TopicIdPartition(topic_id, number): 0 if number in wanted.added.get(topic_id, ()) else UNKNOWN_OFFSET
             for topic_id, numbers in wanted.partitions.items()
             for number in numbers
         }

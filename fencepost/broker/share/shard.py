@@ -36,7 +36,6 @@ log = get_logger(__name__)
 UNKNOWN_OFFSET = -1
 UNKNOWN_COUNT = -1
 FIRST_LEADER_EPOCH = 0
-ANY_EPOCH = -1
 MAX_STATES_LOOKED_AT = 5_000
 DECISION_RECORDS_BYTES = 16_384
 """Bound of one decision; the last record may exceed it. Far below any usual `max.message.bytes`."""
@@ -171,10 +170,10 @@ class ShareStateShard:
     def read(self, key: SharePartitionKey, *, leader_epoch: int, now_ms: int) -> Decision[ShareState | ErrorCode]:
         """Return the state for the partition's leader; older leaders are fenced from then on.
 
-        Refuses: INVALID_REQUEST (it has none), FENCED_LEADER_EPOCH.
+        Refuses: INVALID_REQUEST (no state, a negative epoch), FENCED_LEADER_EPOCH.
         """
         known = self._states.get(key)
-        if known is None:
+        if known is None or leader_epoch < 0:
             return Decision(ErrorCode.INVALID_REQUEST)
         if known.leader_epoch > leader_epoch:
             return Decision(ErrorCode.FENCED_LEADER_EPOCH)
@@ -195,23 +194,24 @@ class ShareStateShard:
         dead_letters: Sequence[DeadLetterCopy] = (),
         now_ms: int,
     ) -> Decision[ErrorCode]:
-        """Store the states of records; epochs of -1 are not checked.
+        """Store the states of records. A late write neither moves the start offset back nor lowers the count at it.
 
         dead_letters: the copy into a dead-letter topic from now on, if it has changed.
 
-        Refuses: INVALID_REQUEST (no state), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH.
+        Refuses: INVALID_REQUEST (no state, a negative epoch), FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH.
         """
         known = self._states.get(key)
-        if known is None:
+        if known is None or leader_epoch < 0 or state_epoch < 0:
             return Decision(ErrorCode.INVALID_REQUEST)
-        if leader_epoch != ANY_EPOCH and known.leader_epoch > leader_epoch:
+        if known.leader_epoch > leader_epoch:
             return Decision(ErrorCode.FENCED_LEADER_EPOCH)
-        if state_epoch != ANY_EPOCH and known.state_epoch > state_epoch:
+        if known.state_epoch > state_epoch:
             return Decision(ErrorCode.FENCED_STATE_EPOCH)
+        start, count = max((known.start_offset, known.delivery_complete_count), (start_offset, delivery_complete_count))
         changed = replace(
             known,
-            start_offset=known.start_offset if start_offset == UNKNOWN_OFFSET else start_offset,
-            delivery_complete_count=delivery_complete_count,
+            start_offset=start,
+            delivery_complete_count=count,
             dead_letters=dead_letters[-1] if dead_letters else known.dead_letters,
         )
         return Decision(ErrorCode.NONE, records=[self._change(key, known, changed, state_batches, now_ms)])

@@ -41,6 +41,9 @@ def test_durations_are_read_as_java_reads_them(duration: str, expected_ms: int |
         ({"share.assignment.interval.ms": "15001"}, "less than or equal to group.share.max.assignment.interval.ms"),
         ({"share.auto.offset.reset": "by_duration:-PT1H"}, "by_duration:DURATION"),
         ({"share.session.timeout.ms": "45000", "share.heartbeat.interval.ms": "45000"}, "must be"),
+        ({"streams.assignor.name": "highly_available"}, "sticky"),
+        ({"streams.rack.aware.assignment.tags": "zone,zone"}, "different words"),
+        ({"streams.rack.aware.assignment.tags": "zone,"}, "different words"),
         ({"no.such.config": "1"}, "Unknown group config name"),
     ],
 )

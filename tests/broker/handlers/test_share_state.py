@@ -93,7 +93,7 @@ async def coordinator(tmp_path: Path) -> AsyncIterator[Coordinator]:
 async def test_what_is_written_is_read_and_summarized(coordinator: Coordinator) -> None:
     assert await coordinator.initialize(state_epoch=3, start_offset=10) is ErrorCode.NONE
     batches = [StateBatch(10, 12, ACKNOWLEDGED, 1), StateBatch(13, 13, AVAILABLE, 2)]
-    assert await coordinator.write(*batches, state_epoch=3, complete_count=3) is ErrorCode.NONE
+    assert await coordinator.write(*batches, state_epoch=3, start_offset=10, complete_count=3) is ErrorCode.NONE
     state = await coordinator.read()
     assert (state.state_epoch, state.start_offset, state.state_batches) == (3, 10, batches)
     summary = await coordinator.summary()
@@ -128,7 +128,9 @@ async def test_older_leaders_and_older_states_are_fenced(coordinator: Coordinato
     assert await coordinator.initialize(state_epoch=4) is ErrorCode.FENCED_STATE_EPOCH
     assert await coordinator.write(state_epoch=5, leader_epoch=6) is ErrorCode.NONE
     assert await coordinator.write(state_epoch=5, leader_epoch=4) is ErrorCode.NONE, "only a read fences, as in Kafka"
-    assert await coordinator.write(state_epoch=ANY_EPOCH, leader_epoch=ANY_EPOCH) is ErrorCode.NONE
+    assert await coordinator.write(state_epoch=5, leader_epoch=ANY_EPOCH) is ErrorCode.INVALID_REQUEST
+    assert await coordinator.write(state_epoch=ANY_EPOCH, leader_epoch=4) is ErrorCode.INVALID_REQUEST
+    assert (await coordinator.read(leader_epoch=ANY_EPOCH)).error_code == ErrorCode.INVALID_REQUEST
     assert (await coordinator.summary()).leader_epoch == 4
 
 

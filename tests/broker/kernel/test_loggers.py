@@ -50,7 +50,7 @@ def test_every_module_that_logs_has_a_logger_and_so_has_what_is_above_it() -> No
         ((ROOT, DELETE, None), ErrorCode.INVALID_REQUEST),
         ((ROOT, AlterOperation.APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
         ((ROOT, AlterOperation.SUBTRACT, "INFO"), ErrorCode.INVALID_REQUEST),
-        ((ROOT, 9, "INFO"), ErrorCode.UNKNOWN_SERVER_ERROR),
+        ((ROOT, 9, "INFO"), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_beside_it_is_done(

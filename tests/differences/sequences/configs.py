@@ -48,7 +48,7 @@ DYNAMIC_BROKER_NUMBERS = tuple(
     log.flush.interval.messages log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes
     log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
     log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
-    max.connection.creation.rate max.connections max.connections.per.ip
+    max.connection.creation.rate max.connections max.connections.per.ip max.decompressed.message.bytes
     message.max.bytes min.insync.replicas num.io.threads num.network.threads num.recovery.threads.per.data.dir
     num.replica.fetchers producer.id.expiration.ms replica.alter.log.dirs.io.max.bytes.per.second
     """.split()  # noqa: SIM905  # as above

@@ -202,6 +202,22 @@ def topics_with_rules(exchange: Exchange) -> None:
     ask("small messages: small", small, batch(1))
     ask("small messages: large", small, batch(1, value=bytes(300)))
     ask("small messages: large before compression", small, batch(1, value=bytes(3_000), codec=Codec.GZIP))
+    records = exchange.create_topic("small-records", max_decompressed_message_bytes="100")
+    ask("small records: small, gzip", records, batch(20, codec=Codec.GZIP))
+    ask("small records: 100 bytes, gzip", records, batch(1, value=bytes(81), codec=Codec.GZIP))
+    ask("small records: 101 bytes", records, batch(1, value=bytes(82)))
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+        ask(f"small records: 101 bytes, {codec.name}", records, batch(3, value=bytes(82), codec=codec))
+    recompressed = exchange.create_topic(
+        "small-records-gzip", max_decompressed_message_bytes="100", compression_type="gzip"
+    )
+    ask("small records: 101 bytes, to be compressed", recompressed, batch(1, value=bytes(82)))
+    ask("small records: 101 bytes, to be recompressed", recompressed, batch(1, value=bytes(82), codec=Codec.ZSTD))
+    small_and_keyed = exchange.create_topic(
+        "small-records-compacted", max_decompressed_message_bytes="100", cleanup_policy="compact"
+    )
+    keyless = batch(2, key=None, value=bytes(85), codec=Codec.GZIP)
+    ask("small records: 101 bytes, and without a key", small_and_keyed, keyless)
     timely = exchange.create_topic(
         "timely", message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="1000"
     )
@@ -210,11 +226,11 @@ def topics_with_rules(exchange: Exchange) -> None:
     ask("timely: too new", timely, batch(3, timestamp_ms=FAR_FUTURE_MS))
     ask("timely: without time", timely, batch(1, timestamp_ms=-1))
     ask("timely: 200 that are too old", timely, batch(200))
-    for codec in ("gzip", "snappy", "lz4", "zstd", "uncompressed"):
-        name = exchange.create_topic(f"compressed-{codec}", compression_type=codec)
-        ask(f"compression {codec}: plain", name, batch(20))
-        ask(f"compression {codec}: gzip", name, batch(20, codec=Codec.GZIP))
-        ask(f"compression {codec}: refused", name, changed(57, struct.pack(">i", 4)))
+    for wanted in ("gzip", "snappy", "lz4", "zstd", "uncompressed"):
+        name = exchange.create_topic(f"compressed-{wanted}", compression_type=wanted)
+        ask(f"compression {wanted}: plain", name, batch(20))
+        ask(f"compression {wanted}: gzip", name, batch(20, codec=Codec.GZIP))
+        ask(f"compression {wanted}: refused", name, changed(57, struct.pack(">i", 4)))
     refused = exchange.create_topic("replicas", min_insync_replicas="2")
     ask("too few replicas", refused, batch())
     producing.ask("too few replicas, acks of 1", producing.topic(refused, (0, batch())), acks=1)

@@ -31,7 +31,11 @@ from fencepost.broker.group.share_groups.records import (
     current_value,
     member_value,
 )
-from fencepost.broker.group.share_groups.share_state_initialization import begin_initializing, uninitialized
+from fencepost.broker.group.share_groups.share_state_initialization import (
+    added_partitions,
+    begin_initializing,
+    uninitialized,
+)
 from fencepost.broker.kernel.events import get_logger
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.share_groups import (
@@ -57,10 +61,14 @@ log = get_logger(__name__)
 
 
 class StateToInitialize(NamedTuple):
-    """Share partitions whose state has to be initialized, by topic id, and the epoch for that."""
+    """Share partitions whose state has to be initialized, by topic id, and the epoch for that.
+
+    added: those that a topic has got since the group subscribed to it; the group reads them from offset 0.
+    """
 
     partitions: Mapping[bytes, Collection[int]]
     state_epoch: int
+    added: Mapping[bytes, Collection[int]] = {}
 
 
 class ShareHeartbeat(NamedTuple):
@@ -146,7 +154,8 @@ class ShareMembership:
         if not missing:
             return ShareHeartbeat(response)
         partitions = {topic_id: topic.partitions for topic_id, topic in missing.items()}
-        return ShareHeartbeat(response, StateToInitialize(partitions, draft.group.group_epoch))
+        added = added_partitions(group, partitions)
+        return ShareHeartbeat(response, StateToInitialize(partitions, draft.group.group_epoch, added))
 
     def leave(self, group: ShareGroup, request: ShareGroupHeartbeatRequest, effects: DecisionBuilder) -> ShareHeartbeat:
         """Remove a member that leaves. Refuses: UNKNOWN_MEMBER_ID."""

@@ -49,6 +49,21 @@ def uninitialized(group: ShareGroup, topics: TopicCatalogue, given_up_before_ms:
     return missing
 
 
+def added_partitions(group: ShareGroup, missing: Partitions) -> dict[bytes, frozenset[int]]:
+    """Return the partitions, of those without state, that a topic has got since the group subscribed to it.
+
+    A partition whose initialization was interrupted is none of them; Kafka takes it for one.
+    """
+    known = group.state_partitions or NONE_YET
+    known_topics = union_of_topics(known.initialized, known.initializing)
+    begun = {topic_id: topic.partitions for topic_id, topic in known.initializing.items()}
+    return {
+        topic_id: frozenset(numbers) - begun.get(topic_id, frozenset())
+        for topic_id, numbers in missing.items()
+        if topic_id in known_topics
+    }
+
+
 def begin_initializing(draft: ShareDraft, topics: StateTopics) -> None:
     """Write down that the initialization of partitions begins."""
     known = draft.group.state_partitions or NONE_YET

@@ -49,6 +49,7 @@ class AppendRules:
             timestamp_before_max_ms=config.message_timestamp_before_max_ms,
             timestamp_after_max_ms=config.message_timestamp_after_max_ms,
             maximum_decompressed_bytes=config.max_decompressed_bytes,
+            maximum_record_bytes=config.max_decompressed_message_bytes,
         )
         self.segment_limits = SegmentLimits(
             size_bytes=min(config.segment_bytes, MAX_POSITION),

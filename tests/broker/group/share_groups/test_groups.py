@@ -127,6 +127,7 @@ def test_a_topic_that_grows_is_read_once_the_new_partitions_have_state() -> None
     grown = shares.heartbeat("m", epoch)
     assert grown.to_initialize is not None
     assert grown.to_initialize.partitions == {ORDERS_ID: frozenset({2})}
+    assert grown.to_initialize.added == {ORDERS_ID: frozenset({2})}, "read from offset 0: no record is missed"
     shares.initialize(grown.to_initialize)
     shares.harness.advance(2_000)
     assert shares.assigned(shares.heartbeat("m", grown.response.member_epoch)) == {ORDERS_ID: [0, 1, 2]}
@@ -141,6 +142,7 @@ def test_state_that_was_not_made_is_tried_again() -> None:
     shares.harness.advance(2_000)
     again = shares.heartbeat("m", 2).to_initialize
     assert again is not None
+    assert again.added == {ORDERS_ID: frozenset()}, "the group's reset decides, as at the first try"
     shares.run(shares.harness.shard.shares.not_initialized("g", again.partitions, shares.harness.now_ms))
     assert shares.heartbeat("m", 2).to_initialize is not None
 
