@@ -119,7 +119,7 @@ def letter_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("group", shell_complete=group_names)
 @letter_options
 def dead_letters(bootstrap: str, as_json: bool, group: str, topic: str | None, chosen: Chosen) -> None:
-    """Show the records that a share group has rejected, or had too often.
+    """Show the records that a share group could not consume.
 
     Read from the group's dead-letter topic. Topic, partition and offset are those of the original record; its key and
     value are shown if the group copies them (errors.deadletterqueue.copy.record.enable). `fencepost groups redeliver`
