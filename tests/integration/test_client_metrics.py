@@ -21,7 +21,7 @@ from fencepost.protocol.messages.alter_configs import (
     IncrementalAlterConfigsResource,
 )
 from fencepost.soak.free_port import free_port
-from fencepost.soak.kafka_jars import kafka_clients_class_path
+from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path
 from tests.support import conditions
 from tests.support.broker_process import BrokerProcess
 
@@ -88,12 +88,21 @@ def test_librdkafka_pushes_what_it_is_asked_for_until_it_is_closed(
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("version", [KAFKA_CLIENTS_VERSION, "3.9.2"])
 def test_javas_clients_push_metrics_under_their_instance_ids_until_they_are_closed(
-    observed: Observed, unique: Callable[[str], str]
+    observed: Observed, unique: Callable[[str], str], version: str
 ) -> None:
     name = unique("java")
     with subprocess.Popen(
-        ["java", "-cp", kafka_clients_class_path(), str(PROGRAM), observed.bootstrap, name, unique("topic")],
+        [
+            "java",
+            "-cp",
+            kafka_class_path("kafka-clients", version),
+            str(PROGRAM),
+            observed.bootstrap,
+            name,
+            unique("topic"),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

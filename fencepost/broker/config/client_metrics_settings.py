@@ -86,6 +86,8 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> AlterationRefusa
         reason = invalid_value(CLIENT_METRICS_SETTINGS[name], text)
         if reason is not None:
             return AlterationRefusal(ErrorCode.INVALID_CONFIG, reason)
+        if CLIENT_METRICS_SETTINGS[name].type is SettingType.LIST and _has_empty_entry(text):
+            return AlterationRefusal(ErrorCode.INVALID_CONFIG, f"Configuration '{name}' values must not be empty.")
     interval_ms = client_metrics_value(INTERVAL_MS, configs)
     if not LEAST_INTERVAL_MS <= interval_ms <= GREATEST_INTERVAL_MS:
         return AlterationRefusal(
@@ -108,16 +110,19 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> AlterationRefusa
     return None
 
 
+def _has_empty_entry(text: str) -> bool:
+    return bool(text) and not all(entry.strip() for entry in text.split(","))
+
+
 def describe_client_metrics_configs(configs: Mapping[str, str]) -> list[ConfigValue]:
     """Every config of a subscription with its value and the value's sources, sorted by name."""
     described = []
     for name, setting in sorted(CLIENT_METRICS_SETTINGS.items()):
         default = setting.format(setting.default)
-        synonyms = [ConfigSynonym(name, configs[name], ConfigSource.CLIENT_METRICS)] if name in configs else []
-        synonyms.append(ConfigSynonym(name, default, ConfigSource.DEFAULT))
+        source = ConfigSource.CLIENT_METRICS if name in configs else ConfigSource.DEFAULT
+        # As in Kafka, the default is no synonym here.
+        synonyms = (ConfigSynonym(name, configs[name], source),) if name in configs else ()
         described.append(
-            ConfigValue(
-                setting, configs.get(name, default), synonyms[0].source, is_read_only=False, synonyms=tuple(synonyms)
-            )
+            ConfigValue(setting, configs.get(name, default), source, is_read_only=False, synonyms=synonyms)
         )
     return described

@@ -14,12 +14,14 @@ from fencepost.protocol.errors import ErrorCode
 LEAST_EXPIRY_MS: Final = 60_000
 INTERVALS_TO_EXPIRY: Final = 3
 _CODECS: Final = frozenset(Codec)
+_CURED_BY_ASKING: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+"""A client that is told so asks at once, before the interval is over."""
 
 
 class ClientInstance:
     """A client by its instance id, from its first request until it is gone. Times are in ms.
 
-    subscriptions_version: the version of all subscriptions that `wanted` follows from.
+    subscriptions_version: the version of all subscriptions that `wanted` follows from. last_error: of its last push.
     """
 
     __slots__ = (
@@ -27,6 +29,7 @@ class ClientInstance:
         "client_instance_id",
         "expires_ms",
         "is_terminating",
+        "last_error",
         "last_get_ms",
         "last_push_ms",
         "subscription_id",
@@ -38,6 +41,7 @@ class ClientInstance:
         """An instance that is asked next."""
         self.client_instance_id = client_instance_id
         self.client_id = client_id
+        self.last_error = ErrorCode.NONE
 
     def ask(self, wanted: Wanted, subscription_id: int, subscriptions_version: int, now_ms: int) -> None:
         """Ask the client for metrics, at the start or after a change; it may send its next request at once."""
@@ -46,6 +50,7 @@ class ClientInstance:
         self.subscriptions_version = subscriptions_version
         self.last_get_ms = self.last_push_ms = 0
         self.is_terminating = False
+        self.last_error = ErrorCode.NONE
         self.seen(now_ms)
 
     def seen(self, now_ms: int) -> None:
@@ -54,9 +59,11 @@ class ClientInstance:
 
     def get(self, now_ms: int) -> ErrorCode:
         """Decide whether the client may have its subscription now, and note that it has it."""
-        if now_ms - max(self.last_get_ms, self.last_push_ms) < self.wanted.interval_ms:
+        if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
+            self.last_get_ms = now_ms
+        elif self.last_error not in _CURED_BY_ASKING:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED
-        self.last_get_ms = now_ms
+        self.last_error = ErrorCode.NONE
         return ErrorCode.NONE
 
     def push(
@@ -75,6 +82,28 @@ class ClientInstance:
         over), UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE.
         """
         was_terminating, self.is_terminating = self.is_terminating, is_last
+        self.last_error = self._push_error(
+            subscription_id,
+            compression_type,
+            size_bytes,
+            now_ms,
+            was_terminating=was_terminating,
+            is_last=is_last,
+            maximum_bytes=maximum_bytes,
+        )
+        return self.last_error
+
+    def _push_error(
+        self,
+        subscription_id: int,
+        compression_type: int,
+        size_bytes: int,
+        now_ms: int,
+        *,
+        was_terminating: bool,
+        is_last: bool,
+        maximum_bytes: int,
+    ) -> ErrorCode:
         if was_terminating:
             return ErrorCode.INVALID_REQUEST
         is_due = self.last_get_ms > self.last_push_ms or now_ms - self.last_push_ms >= self.wanted.interval_ms

@@ -96,7 +96,7 @@ class ClientMetrics:
         content: bytes,
     ) -> ErrorCode:
         """Take the metrics of a client. Refuses as `ClientInstance.push`, and INVALID_RECORD (metrics that cannot be
-        read, or are larger than `LARGEST_DECOMPRESSED_BYTES`).
+        read, or are larger than `telemetry.max.bytes` or `LARGEST_DECOMPRESSED_BYTES` when decompressed).
         """
         if client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST
@@ -112,8 +112,9 @@ class ClientMetrics:
         if error is not ErrorCode.NONE or not content or not self._settings.fencepost_http_listener:
             return error
         try:
-            plain = decompress(Codec(compression_type), content, maximum_bytes=LARGEST_DECOMPRESSED_BYTES)
-            if len(plain) > LARGEST_DECOMPRESSED_BYTES:
+            most = min(self._settings.telemetry_max_bytes, LARGEST_DECOMPRESSED_BYTES)
+            plain = decompress(Codec(compression_type), content, maximum_bytes=most)
+            if len(plain) > most:
                 return ErrorCode.INVALID_RECORD
             await run_in_slices(self._read(instance, memoryview(plain)), SLICE_S)
         except (DecodeError, OtlpError):

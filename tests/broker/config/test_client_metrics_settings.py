@@ -39,6 +39,8 @@ def test_valid_configs_are_taken(configs: dict[str, str]) -> None:
         ({"match": "=a"}, ErrorCode.INVALID_CONFIG),
         ({"match": "client_name=a"}, ErrorCode.INVALID_CONFIG),
         ({"match": "client_id=" + "a" * (LONGEST_PATTERN + 1)}, ErrorCode.INVALID_CONFIG),
+        ({"metrics": "a,,b"}, ErrorCode.INVALID_CONFIG),
+        ({"match": "client_id=a,"}, ErrorCode.INVALID_CONFIG),
         ({"metrics": ",".join(map(str, range(MOST_METRICS + 1)))}, ErrorCode.INVALID_CONFIG),
     ],
 )
@@ -57,4 +59,5 @@ def test_patterns_are_pairs_without_the_space_around_them() -> None:
 def test_every_config_is_described_with_its_sources() -> None:
     described = {one.name: one for one in describe_client_metrics_configs({"interval.ms": "1000"})}
     assert list(described) == ["interval.ms", "match", "metrics"]
-    assert [synonym.value for synonym in described["interval.ms"].synonyms] == ["1000", "300000"]
+    assert [synonym.value for synonym in described["interval.ms"].synonyms] == ["1000"]
+    assert described["match"].synonyms == ()

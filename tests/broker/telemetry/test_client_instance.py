@@ -75,6 +75,20 @@ def test_a_changed_subscription_may_be_asked_for_at_once() -> None:
     assert instance.get(NOW_MS + 2) is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("wrong", [{"subscription": 78}, {"codec": 9}], ids=["subscription", "codec"])
+def test_a_client_whose_push_was_refused_for_a_cause_that_asking_cures_asks_once_at_once(wrong: dict[str, int]) -> None:
+    instance = asked()
+    assert push(instance, NOW_MS, **wrong) is not ErrorCode.NONE  # type: ignore[arg-type]  # counts only
+    answers = [instance.get(NOW_MS + after_ms) for after_ms in (1, 2)]
+    assert answers == [ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+
+
+def test_a_client_whose_push_was_too_large_asks_after_the_interval() -> None:
+    instance = asked()
+    assert push(instance, NOW_MS, size=101) is ErrorCode.TELEMETRY_TOO_LARGE
+    assert instance.get(NOW_MS + 1) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
 @pytest.mark.parametrize(("interval_ms", "expiry_ms"), [(1_000, 60_000), (300_000, 900_000)])
 def test_an_instance_expires_after_three_intervals_and_a_minute_at_least(interval_ms: int, expiry_ms: int) -> None:
     instance = ClientInstance(bytes(16), "shop")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from fencepost.broker.config import Settings
 from fencepost.broker.hosting.client_metrics_configs import ClientMetricsConfigs
+from fencepost.broker.kernel.clock import SteadyClock, SystemClock
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.telemetry import client_metrics
 from fencepost.broker.telemetry.client_metrics import ZERO_ID, ClientMetrics, instance_text
@@ -18,6 +21,9 @@ from tests.support.handler_context import ManualClock
 from tests.support.otlp import gauge, metrics_data, point
 
 INTERVAL_MS = 60_000
+TELEMETRY_MAX_BYTES = 1_048_576
+MOST_BYTES_OF_AN_INSTANCE = 2_500
+"""Of memory, with its place among the instances of its connection."""
 CONTENT = metrics_data(gauge("g", point(1.0)))
 
 
@@ -100,9 +106,9 @@ async def test_a_push_is_shown_in_any_compression(codec: Codec) -> None:
     [
         (b"\x0a", Codec.NONE),
         (b"garbage", Codec.ZSTD),
-        (compress(Codec.GZIP, bytes(client_metrics.LARGEST_DECOMPRESSED_BYTES + 1)), Codec.GZIP),
+        (compress(Codec.GZIP, bytes(TELEMETRY_MAX_BYTES + 1)), Codec.GZIP),
         (compress(Codec.ZSTD, bytes(100 * 1024 * 1024)), Codec.ZSTD),
-        (compress(Codec.SNAPPY, bytes(client_metrics.LARGEST_DECOMPRESSED_BYTES + 1)), Codec.SNAPPY),
+        (compress(Codec.SNAPPY, bytes(TELEMETRY_MAX_BYTES + 1)), Codec.SNAPPY),
     ],
     ids=["no metrics data", "no zstd", "a bit too much", "a bomb", "snappy"],
 )
@@ -196,6 +202,85 @@ async def test_a_bound_on_series_is_that_of_the_setting() -> None:
     content = metrics_data(gauge("g", point(1.0), point(2.0, topic="x")))
     assert await world.push(world.new(connection), connection, content) is ErrorCode.NONE
     assert (len(world.series()), world.metrics.left_out) == (1, 1)
+
+
+async def test_a_push_of_one_byte_too_many_is_refused_before_it_is_read() -> None:
+    world, connection = World(), Connection()
+    answer = await world.push(world.new(connection), connection, bytes(TELEMETRY_MAX_BYTES + 1))
+    assert (answer, world.series()) == (ErrorCode.TELEMETRY_TOO_LARGE, [])
+
+
+async def test_of_ten_thousand_metrics_a_client_has_a_thousand_and_the_others_are_counted() -> None:
+    world, connection = World(), Connection()
+    content = metrics_data(*(gauge(f"metric.{number}", point(1.0)) for number in range(10_000)))
+    assert await world.push(world.new(connection), connection, content) is ErrorCode.NONE
+    assert (len(world.series()), world.metrics.left_out) == (1_000, 9_000)
+
+
+async def test_a_value_that_is_no_number_is_kept_until_the_next_one() -> None:
+    world, connection = World(), Connection()
+    await world.subscribe(metrics="*", interval_ms="100")
+    key = world.new(connection)
+    assert await world.push(key, connection, metrics_data(gauge("g", point(math.nan)))) is ErrorCode.NONE
+    assert math.isnan(world.series()[0][2])
+    world.clock.time_ms += 100
+    assert await world.push(key, connection) is ErrorCode.NONE
+    assert world.series() == [("shop", "g", 1.0)]
+
+
+async def test_two_clients_with_one_instance_id_share_its_interval() -> None:
+    world, first, second = World(), Connection(), Connection()
+    key = world.new(first)
+    assert await world.push(key, first) is ErrorCode.NONE
+    assert await world.push(key, second) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert (len(world.metrics), len(world.series())) == (1, 1)
+
+
+async def test_a_subscription_that_changes_between_two_pushes_is_asked_for_at_once() -> None:
+    world, connection = World(), Connection()
+    key = world.new(connection)
+    old = world.metrics.get(key, "shop", connection)[1].subscription_id
+    await world.subscribe(metrics="a")
+    assert (
+        await world.metrics.push(
+            key, "shop", connection, subscription_id=old, compression_type=0, is_last=False, content=CONTENT
+        )
+        is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    )
+    error, instance = world.metrics.get(key, "shop", connection)
+    assert (error, instance.wanted.metrics) == (ErrorCode.NONE, ("a",))
+
+
+async def test_a_client_of_a_broker_that_was_restarted_pushes_on_with_its_id() -> None:
+    before, after, connection = World(), World(), Connection()
+    key = before.new(connection)
+    known = before.metrics.get(key, "shop", connection)[1].subscription_id
+    answer = await after.metrics.push(
+        key, "shop", Connection(), subscription_id=known, compression_type=0, is_last=False, content=CONTENT
+    )
+    assert (answer, after.series()) == (ErrorCode.NONE, [("shop", "g", 1.0)])
+
+
+def test_instances_that_never_come_back_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_metrics, "MAXIMUM_INSTANCES", 1_000)
+    world = World()
+    world.ids = iter(number.to_bytes(16, "big") for number in range(10, 1_000_000))
+    beyond = client_metrics.MAXIMUM_INSTANCES + 1_000
+    connections = [Connection() for _ in range(beyond // 16 + 1)]
+    tracemalloc.start()
+    try:
+        for number in range(beyond):
+            world.new(connections[number // 16])
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(world.metrics) == client_metrics.MAXIMUM_INSTANCES
+    assert held_bytes < client_metrics.MAXIMUM_INSTANCES * MOST_BYTES_OF_AN_INSTANCE
+
+
+def test_a_machine_whose_clock_is_set_neither_expires_clients_nor_holds_them() -> None:
+    metrics = ClientMetrics(ClientMetricsConfigs(InMemoryMetadataStore()), Settings(), SystemClock(), lambda: ZERO_ID)
+    assert isinstance(metrics._clock, SteadyClock)
 
 
 def test_an_instance_id_is_shown_as_in_kafka() -> None:

@@ -62,6 +62,11 @@ def test_long_texts_are_cut() -> None:
     assert (len(found.name), len(found.attributes)) == (LONGEST_NAME, LONGEST_ATTRIBUTES)
 
 
+def test_a_label_of_a_hundred_kilobytes_of_control_characters_is_cut() -> None:
+    (found,) = points_of(metrics_data(gauge("g", point(1, a="\x00\n\r\x1b" * 25_000))))
+    assert found.attributes == ("a=" + "\x00\n\r\x1b" * 200)[:LONGEST_ATTRIBUTES]
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -29,8 +29,9 @@ public class ClientMetrics {
             changes.add(set("interval.ms", "500"));
             changes.add(set("match", "client_software_name=apache-kafka-java,client_id=" + name + "-.*"));
             admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
-            admin.listConfigResources(Set.of(ConfigResource.Type.CLIENT_METRICS), new org.apache.kafka.clients.admin.ListConfigResourcesOptions())
-                .all().get().forEach(found -> System.out.println("listed " + found.name()));
+            // Older clients have this method only.
+            admin.listClientMetricsResources().all().get()
+                .forEach(found -> System.out.println("listed " + found.name()));
             admin.describeConfigs(List.of(resource)).all().get().get(resource).entries().stream()
                 .map(entry -> "config " + entry.name() + "=" + entry.value() + " " + entry.source())
                 .sorted().forEach(System.out::println);
