@@ -21,6 +21,7 @@ class RunningConsole:
     """A console in a thread, on a port of its own."""
 
     def __init__(self, options: ConsoleOptions) -> None:
+        self.bootstrap = options.bootstrap
         self.app = make_app(options)
         config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
         self._server = uvicorn.Server(config)

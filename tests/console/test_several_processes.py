@@ -10,10 +10,15 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.blocking import BlockingConnection
+from fencepost.client.plans import Address
+from fencepost.client.session import ClientOptions
 from fencepost.console.options import ConsoleOptions
+from fencepost.protocol.messages.telemetry import GetTelemetrySubscriptionsRequest, PushTelemetryRequest
 from fencepost.soak.free_port import free_ports
 from tests.console.running import RunningConsole
 from tests.support.broker_processes import BrokerProcesses
+from tests.support.otlp import gauge, metrics_data, point
 
 pytestmark = pytest.mark.integration
 
@@ -77,6 +82,21 @@ def test_the_connections_of_all_nodes_are_listed(console: RunningConsole) -> Non
     assert int(counted[1]) >= 3 * len(IDS), "each producer is connected to each node"
     listeners = shown[shown.index("Listeners") : shown.index("Open connections")]
     assert len(set(re.findall(r"127\.0\.0\.1:(\d+)", listeners))) == 3
+
+
+def test_the_metrics_that_a_client_pushes_are_counted_at_its_connection(console: RunningConsole) -> None:
+    ((host, port),) = console.bootstrap
+    client = BlockingConnection(Address(host, port), ClientOptions(client_id="self-measured"))
+    try:
+        known = client.send(GetTelemetrySubscriptionsRequest())
+        content = metrics_data(*(gauge(f"metric.{number}", point(1.0)) for number in range(471)))
+        push = PushTelemetryRequest(known.client_instance_id, known.subscription_id, metrics=content)
+        assert client.send(push).error_code == 0
+        shown = page(console, "/connections?sort=client&per=200")
+    finally:
+        client.close()
+    (row,) = [one for one in shown.split("<tr>") if "self-measured" in one and "471" in one]
+    assert re.search(r'<td class="number">471</td>', row)
 
 
 @pytest.mark.parametrize("node_id", [1, 2, 3])
