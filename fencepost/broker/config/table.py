@@ -807,7 +807,10 @@ class HttpSettings:
         at_least(0),
     )
     telemetry_max_bytes: int = declare(
-        INT, 1_048_576, "The most bytes of metrics, as sent, that a client may push at once (KIP-714).", at_least(1)
+        INT,
+        1_048_576,
+        "The most bytes of metrics, as sent and decompressed, that a client may push at once (KIP-714).",
+        at_least(1),
     )
 
 
