@@ -57,6 +57,10 @@ def asked(broker: BrokerProcesses, node_id: int, instance: bytes = NEW) -> GetTe
     return answer
 
 
+def _wanted(broker: BrokerProcesses, node_id: int) -> list[str]:
+    return asked(broker, node_id).requested_metrics
+
+
 def pushed(broker: BrokerProcesses, node_id: int, known: GetTelemetrySubscriptionsResponse) -> int:
     push = PushTelemetryRequest(known.client_instance_id, known.subscription_id, metrics=CONTENT)
     with connected(broker, node_id) as connection:
@@ -72,13 +76,14 @@ def test_every_node_asks_for_the_same_and_a_client_keeps_its_id_on_another_and_a
         (result,) = connection.send(IncrementalAlterConfigsRequest([resource])).responses
     assert result.error_code == 0, result.error_message
     for node_id in broker.node_ids:
-        until(lambda node_id=node_id: asked(broker, node_id).requested_metrics == ["org.apache."])
+        assert until(partial(_wanted, broker, node_id)) == ["org.apache."]
     first = asked(broker, 1)
     assert first.error_code == 0
     for node_id in (2, 3):
-        assert pushed(broker, node_id, first) == ErrorCode.NONE
-        moved = until(lambda node_id=node_id: asked(broker, node_id, first.client_instance_id))
+        moved = asked(broker, node_id, first.client_instance_id)
+        assert moved.error_code == ErrorCode.NONE
         assert (moved.client_instance_id, moved.subscription_id) == (first.client_instance_id, first.subscription_id)
+        assert pushed(broker, node_id, first) == ErrorCode.NONE
     broker.wait_for_another(2, than=broker.kill_node(2))
     broker.wait_for_answer(2)
     assert pushed(broker, 2, first) == ErrorCode.NONE

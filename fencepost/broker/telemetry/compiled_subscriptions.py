@@ -16,7 +16,8 @@ def compile_subscriptions(configs: Iterable[Mapping[str, str]], memory_bytes: in
         try:
             patterns = [
                 (attribute, compiled(pattern, maximum_memory_bytes=memory_bytes)[1])
-                for attribute, pattern in match_patterns(each)
+                # As in Kafka, the last pattern of an attribute counts.
+                for attribute, pattern in dict(match_patterns(each)).items()
             ]
             metrics, interval_ms = client_metrics_value(METRICS, each), client_metrics_value(INTERVAL_MS, each)
         except (PatternError, ValueError):

@@ -18,3 +18,11 @@ def test_a_subscription_has_its_metrics_interval_and_patterns() -> None:
 def test_a_stored_subscription_that_cannot_be_read_is_left_out() -> None:
     unreadable = [{"metrics": "a", "match": "client_id=(?=x)"}, {"interval.ms": "often"}]
     assert [one.metrics for one in compile_subscriptions([*unreadable, {"metrics": "b"}], MEMORY_BYTES)] == [("b",)]
+
+
+def test_of_two_patterns_for_an_attribute_the_last_counts() -> None:
+    (found,) = compile_subscriptions([{"match": "client_id=a,client_id=b"}], MEMORY_BYTES)
+    ((attribute, pattern),) = found.patterns
+    assert attribute == "client_id"
+    assert pattern.fullmatch("b")
+    assert not pattern.fullmatch("a")
