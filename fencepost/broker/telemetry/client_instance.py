@@ -15,7 +15,7 @@ LEAST_EXPIRY_MS: Final = 60_000
 INTERVALS_TO_EXPIRY: Final = 3
 _CODECS: Final = frozenset(Codec)
 _CURED_BY_ASKING: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-"""A client that is told so asks at once, before the interval is over."""
+"""After these errors a client asks at once, before the interval is over."""
 
 
 class ClientInstance:
