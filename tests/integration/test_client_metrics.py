@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +23,7 @@ from fencepost.protocol.messages.alter_configs import (
 )
 from fencepost.soak.free_port import free_port
 from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path
+from tests.recording.client_metrics import ANSWERS, TELEMETRY_MAX_BYTES, answers_of
 from tests.support import conditions
 from tests.support.broker_process import BrokerProcess
 
@@ -88,6 +90,12 @@ def test_librdkafka_pushes_what_it_is_asked_for_until_it_is_closed(
     assert len({key.rpartition(" ")[2] for key in found}) == 1
     del producer
     until(lambda: not observed.series(name))
+
+
+def test_the_answers_are_those_of_apache_kafka(tmp_path: Path) -> None:
+    settings = {"fencepost.http.listener": "127.0.0.1:0", "telemetry.max.bytes": str(TELEMETRY_MAX_BYTES)}
+    with BrokerProcess(tmp_path / "data", settings=settings) as process:
+        assert answers_of(process.port) == json.loads(ANSWERS.read_text(encoding="utf-8"))
 
 
 @pytest.mark.timeout(300)

@@ -23,7 +23,7 @@ from fencepost.protocol.messages.families import FAMILIES
 from fencepost.soak.free_port import free_port
 from fencepost.soak.kafka_jars import kafka_class_path
 from scripts.apache_kafka import ROOT, ApacheKafka, fetch_jars
-from tests.recording import python_clients, raw_requests
+from tests.recording import client_metrics, python_clients, raw_requests
 from tests.recording.proxy import Exchange, RecordingProxy
 
 PROGRAMS = Path(__file__).parent
@@ -177,7 +177,8 @@ def select(exchanges: Iterable[Exchange]) -> dict[str, list[Exchange]]:
 def write(kept: dict[str, list[Exchange]], output: Path) -> None:
     output.mkdir(parents=True, exist_ok=True)
     for old in output.glob("*.jsonl"):
-        old.unlink()
+        if old.stem not in client_metrics.FILES.values():
+            old.unlink()
     for api_name, exchanges in sorted(kept.items()):
         file_name = re.sub(r"(?<!^)(?=[A-Z])", "_", api_name).lower()
         lines = [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from fencepost.broker.telemetry.compiled_subscriptions import compile_subscriptions
@@ -11,6 +14,8 @@ from fencepost.broker.telemetry.subscriptions import (
     subscription_id,
     wanted_of,
 )
+from fencepost.protocol.messages.telemetry import GetTelemetrySubscriptionsResponse
+from fencepost.protocol.schema import decode
 
 CLIENT = {
     "client_instance_id": "AAAAAAAAAAAAAAAAAAAAAg",
@@ -78,3 +83,14 @@ def test_the_subscription_id_follows_from_metrics_interval_and_instance() -> Non
     }
     assert len(others | {first}) == 4
     assert all(-(2**31) <= one < 2**31 for one in others)
+
+
+def test_the_id_of_a_subscription_is_that_of_apache_kafka() -> None:
+    recorded = Path(__file__).resolve().parents[2] / "frames" / "get_telemetry_subscriptions.jsonl"
+    replies = [bytes.fromhex(json.loads(line)["response"])[5:] for line in recorded.read_text().splitlines()]
+    answers = [decode(GetTelemetrySubscriptionsResponse, reply, 0) for reply in replies]
+    asked = [one for one in answers if not one.error_code]
+    assert asked
+    for one in asked:
+        wanted = Wanted(tuple(one.requested_metrics), one.push_interval_ms)
+        assert subscription_id(wanted, one.client_instance_id) == one.subscription_id
