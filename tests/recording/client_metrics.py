@@ -55,7 +55,7 @@ TELEMETRY_MAX_BYTES: Final = 2_000
 LONGEST_WAIT_S: Final = 60
 CONTENT: Final = metrics_data(gauge("org.apache.kafka.g", point(1.0)))
 
-CONFIGS: Final = (
+CONFIGS: Final[tuple[dict[str, str], ...]] = (
     {"nope": "a"},
     {"interval.ms": "99"},
     {"interval.ms": "3600001"},
