@@ -29,6 +29,7 @@ from fencepost.two_phase.tokens import (
     Superseded,
     Token,
     TwoPhaseError,
+    WeakDatabase,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Superseded",
     "Token",
     "TwoPhaseError",
+    "WeakDatabase",
     "confluent_producer",
     "prepare",
     "prepare_async",

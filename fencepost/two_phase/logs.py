@@ -7,10 +7,12 @@ predecessor cannot commit a transaction to the database that its successor has d
 from __future__ import annotations
 
 import re
+import warnings
 from abc import ABC, abstractmethod
-from typing import Any, NoReturn, Protocol
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn, Protocol, get_args
 
-from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token
+from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token, WeakDatabase
 
 DEFAULT_TABLE = "fencepost_prepared"
 SAVEPOINT = "fencepost_begun"
@@ -23,6 +25,16 @@ IN_PROGRESS = (
     "the connection has a transaction in progress, perhaps begun by a SELECT: commit it or roll it back before, or "
     "move its statements into the block"
 )
+Weak = Literal["refuse", "warn", "accept"]
+"""The answer to a database that may lose transactions it has committed: MisuseError, WeakDatabase, or none."""
+# Subscribers of logical replication and running backups are no standbys. Without the right of pg_read_all_stats, states
+# are NULL.
+STANDBYS = """
+SELECT sender.application_name, sender.sync_state FROM pg_stat_replication AS sender
+LEFT JOIN pg_replication_slots AS slot ON slot.active_pid = sender.pid
+WHERE sender.state IS DISTINCT FROM 'backup' AND slot.slot_type IS DISTINCT FROM 'logical'
+ORDER BY sender.application_name
+"""
 _TABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
@@ -72,13 +84,18 @@ class _SqlLog(ABC):
     locking = ""
     made_durable = "1"
 
-    def __init__(self, table: str = DEFAULT_TABLE) -> None:
+    def __init__(self, table: str = DEFAULT_TABLE, *, weak: Weak = "warn") -> None:
+        """weak: the answer of `create` and `claim` to a database whose settings let a failure lose commits."""
         if not _TABLE.fullmatch(table):
             raise ValueError(f"not a name of a table: {table!r}")
+        if weak not in get_args(Weak):
+            raise ValueError(f"weak is one of {', '.join(get_args(Weak))}; got {weak!r}")
         self._table = table
+        self._weak = weak
 
     def create(self, connection: Any) -> None:
-        """Create the table unless it is there."""
+        """Create the table unless it is there. Raises MisuseError, or warns, as `claim` does."""
+        self._look(connection)
         self._execute(
             connection,
             f"CREATE TABLE IF NOT EXISTS {self._table} "
@@ -87,6 +104,7 @@ class _SqlLog(ABC):
 
     def claim(self, connection: Any, transactional_id: str) -> tuple[int, Token | None]:
         self._open(connection)
+        self._look(connection)
         cursor = self._execute(
             connection,
             f"INSERT INTO {self._table} AS prepared (transactional_id, generation) VALUES (?, 1) "
@@ -169,6 +187,20 @@ class _SqlLog(ABC):
             f"another session has claimed {transactional_id}: this one can commit nothing any more, end it", token
         )
 
+    def _look(self, connection: Any) -> None:
+        """Refuse a database whose settings let a failure lose commits, or warn of it, as the log was told."""
+        weaknesses = () if self._weak == "accept" else self._weaknesses(connection)
+        if not weaknesses:
+            return
+        text = f"a failure may lose what this database has committed: {'; '.join(weaknesses)}"
+        if self._weak == "refuse":
+            raise MisuseError(f"{text}. Mend it, or make the log with weak='warn'")
+        warnings.warn(f"{text}. The log's argument `weak` refuses or accepts it", WeakDatabase, stacklevel=3)
+
+    def _weaknesses(self, connection: Any) -> Sequence[str]:
+        """The settings of a database by which a failure may lose commits, each with its remedy."""
+        return ()
+
     @abstractmethod
     def _open(self, connection: Any) -> None:
         """Check that a connection can be used and has no transaction; the next statement begins one."""
@@ -202,6 +234,7 @@ class PostgresLog(_SqlLog):
     """Log in PostgreSQL 9.6 or newer, over a connection of psycopg 3 or psycopg2 without autocommit.
 
     Its transactions are durable once committed: it raises `synchronous_commit` to `on` for each, unless that is higher.
+    `create` and `claim` look at fsync, full_page_writes and the standbys that are connected; a standby is refused.
     """
 
     placeholder = "%s"
@@ -218,6 +251,38 @@ class PostgresLog(_SqlLog):
             raise MisuseError("the connection commits each statement by itself: set autocommit to False")
         if connection.info.transaction_status != IDLE:
             raise MisuseError(IN_PROGRESS)
+
+    def _weaknesses(self, connection: Any) -> list[str]:
+        (is_standby, fsync, full_page_writes, listed) = self._execute(
+            connection,
+            "SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'), "
+            "current_setting('synchronous_standby_names')",
+        ).fetchone()
+        if is_standby:
+            raise MisuseError(
+                "this PostgreSQL is a standby, which takes no writes: connect to its primary, or add "
+                "target_session_attrs=read-write to the URL of both"
+            )
+        found = []
+        if fsync == "off":
+            found.append("fsync is off, so a power failure loses commits or the database: set it on")
+        if full_page_writes == "off":
+            found.append(
+                "full_page_writes is off, so a power failure may damage pages unless the file system writes them whole:"
+                " set it on"
+            )
+        standbys = self._execute(connection, STANDBYS).fetchall()
+        behind = [
+            name or "one without a name"
+            for name, state in standbys
+            if state == "async" or (state is None and not listed)
+        ]
+        if behind:
+            found.append(
+                f"standbys that commits do not wait for ({', '.join(behind)}) lack the last ones if they are promoted: "
+                "list them in synchronous_standby_names, or never promote them"
+            )
+        return found
 
     def _mark(self, connection: Any) -> None:
         self._execute(connection, f"SELECT set_config('{MARK}', 'begun', true)")  # until the transaction ends

@@ -102,6 +102,10 @@ class MisuseError(TwoPhaseError, ValueError):
     """The connection, the table or the order of calls is not as this package needs it: the message has the remedy."""
 
 
+class WeakDatabase(UserWarning):
+    """A failure of the database may lose transactions that it has committed: the message has setting and remedy."""
+
+
 def no_right(what: str, token: Token | None) -> Refused:
     return Refused(
         f"the brokers do not let this client {what}: allow it DESCRIBE and WRITE on the transactional id "

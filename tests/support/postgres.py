@@ -86,9 +86,20 @@ class PostgresServer:
         import psycopg
 
         try:
-            return self._execute("SELECT pg_is_in_recovery()") == "False"
+            return self.execute("SELECT pg_is_in_recovery()") == "False"
         except psycopg.OperationalError:
             return False
+
+    def owner(self) -> str:
+        """The user of the system whose the server's files are."""
+        return self._data.owner()
+
+    def directory_beside(self, name: str) -> Path:
+        """Make a directory beside the server's data, for its user."""
+        made = self._data.parent / name
+        made.mkdir(mode=0o700)
+        shutil.chown(made, self._data.owner(), self._data.group())
+        return made
 
     @property
     def _data(self) -> Path:
@@ -105,7 +116,7 @@ class PostgresServer:
         # A file has its name once it is whole.
         copy = f"cp %p {self._archive}/%f.part && mv {self._archive}/%f.part {self._archive}/%f"
         for name, value in (("archive_mode", "on"), ("archive_command", copy)):
-            self._execute(f"ALTER SYSTEM SET {name} = '{value}'")
+            self.execute(f"ALTER SYSTEM SET {name} = '{value}'")
         self.restart()
         command = ["--pgdata", str(self._base), "--wal-method=none", "--checkpoint=fast", "--dbname", self.uri]
         programs = programs_of_postgres()
@@ -113,12 +124,12 @@ class PostgresServer:
 
     def name_moment(self, name: str) -> None:
         """Give this moment a name. What follows is archived, too."""
-        self._execute(f"SELECT pg_create_restore_point('{name}')")
+        self.execute(f"SELECT pg_create_restore_point('{name}')")
 
     def archive_rest(self) -> None:
         """Wait until all WAL of before this call is archived."""
-        last = self._execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
-        self._execute("SELECT pg_switch_wal()")
+        last = self.execute("SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
+        self.execute("SELECT pg_switch_wal()")
         until((self._archive / last).exists, timeout_s=60)
 
     def restore_to(self, moment: str) -> None:
@@ -138,7 +149,7 @@ class PostgresServer:
         self._data.chmod(0o700)
         self._start()
 
-    def _execute(self, statement: str) -> str:
+    def execute(self, statement: str) -> str:
         """Run a statement; return the first value of what it returns, as text."""
         import psycopg
 
