@@ -13,6 +13,7 @@ from fencepost.two_phase.commit import (
     transaction,
     transaction_async,
 )
+from fencepost.two_phase.commit_ids import Commit
 from fencepost.two_phase.coordinator import AsyncCoordinator, Coordinator
 from fencepost.two_phase.logs import PostgresLog, PreparedLog, SqliteLog
 from fencepost.two_phase.preparing import confluent_producer, prepare, prepare_async
@@ -34,6 +35,7 @@ from fencepost.two_phase.tokens import (
 
 __all__ = [
     "AsyncCoordinator",
+    "Commit",
     "Coordinator",
     "Fenced",
     "HeuristicOutcome",

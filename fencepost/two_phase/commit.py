@@ -20,6 +20,7 @@ from fencepost.two_phase.client_calls import (
     run_blocking,
     settled,
 )
+from fencepost.two_phase.commit_ids import Commit, new_commit
 from fencepost.two_phase.coordinator import NOT_CURRENT, AsyncCoordinator, Coordinator, Description
 from fencepost.two_phase.logs import PreparedLog
 from fencepost.two_phase.preparing import hand_over, sends_watched, take_back
@@ -85,13 +86,14 @@ def transaction(
     *,
     generation: int,
     timeout_s: float = 30,
-) -> Iterator[None]:
+) -> Iterator[Commit]:
     """Commit the block's writes to a producer and to a database connection, both or neither.
 
     producer: one from `confluent_producer`, or a kafka.KafkaProducer; after `start_session`.
     connection: one to the log's database, without a transaction in progress; the block must not end its transaction.
     timeout_s: limit of each wait for the broker.
-    An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises
+    The block gets the commit's name: its id for a column of the rows, its headers for the records, if they are to be
+    compared later. An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises
     MisuseError for unsuitable arguments, Fenced if a later session has taken over, InDoubtError if the database
     did not say whether it has committed, NeedsRecovery if it has, and the producer cannot continue.
     """
@@ -99,7 +101,7 @@ def transaction(
     steps = _Steps(BLOCKING, producer, coordinator, log, connection, transactional_id, timeout_s, generation)
     run_blocking(steps.begin())
     try:
-        yield
+        yield new_commit()
         token = run_blocking(steps.prepare())
     except BaseException:
         run_blocking(steps.abandon())
@@ -121,7 +123,7 @@ async def transaction_async(
     *,
     generation: int,
     timeout_s: float = 30,
-) -> AsyncIterator[None]:
+) -> AsyncIterator[Commit]:
     """As `transaction`, for an aiokafka.AIOKafkaProducer. The database's calls are made on this thread.
 
     A cancellation before the database's commit leaves nothing on either side; a later one leaves the rest to `recover`.
@@ -131,7 +133,7 @@ async def transaction_async(
     await steps.begin()
     try:
         with sends_watched(producer) as sent:
-            yield
+            yield new_commit()
         token = await steps.prepare(sent)
     except BaseException:
         await steps.abandon()
