@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "consume": "Print the records of topics.",
     "groups": "Show groups of all kinds and lag, reset offsets.",
     "transactions": "Show transactions and producers, end transactions.",
+    "two-phase": "Compare the two sides of commits over a database and topics.",
     "check-back": "Ask the sources of transactions in doubt how they end.",
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
@@ -41,7 +42,7 @@ COMMANDS: Final[Mapping[str, str]] = {
 Each is a click command of this name in the module of fencepost.cli with the same name; for `serve`, which a broker runs
 without click, see `fencepost.cli.main`.
 """
-_MODULES = {"serve": "serve_command", "check-back": "check_back"}
+_MODULES = {"serve": "serve_command", "check-back": "check_back", "two-phase": "two_phase"}
 
 
 class LazyGroup(click.Group):

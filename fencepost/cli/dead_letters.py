@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from fencepost.cli.committed_records import POLL_MS, reader, records_of
 from fencepost.cli.completion import group_names, topic_names
 from fencepost.cli.connection import bootstrap_option, json_option, kafka_errors
 from fencepost.cli.console_client import ask_cluster
@@ -32,7 +33,6 @@ NAMES: Final = frozenset(
 )
 COLUMNS: Final = ["topic", "partition", "offset", "delivery_count", "message", "time", "redelivered", "key", "value"]
 LONGEST_READ_S: Final = 30
-POLL_MS: Final = 500
 
 
 class OffsetRange(NamedTuple):
@@ -178,7 +178,7 @@ def _question(group: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _redeliver(source: Source, rows: Sequence[Mapping[str, Any]]) -> Done:
-    from fencepost.cli.redelivery import Redelivery, reader
+    from fencepost.cli.redelivery import Redelivery
 
     wanted = {(row["dead_letter_partition"], row["dead_letter_offset"]) for row in rows}
     opened = Redelivery(source.bootstrap, source.group, source.topic, source.topic_id)
@@ -264,11 +264,9 @@ def _source(bootstrap: str, group: str, topic: str | None) -> Source:
 
 def _rows(source: Source, chosen: Chosen, *, only_waiting: bool = False) -> list[dict[str, Any]]:
     """The chosen dead letters; only_waiting: the ones to deliver again."""
-    from fencepost.cli.redelivery import reader, records_of
-
     rows: list[dict[str, Any]] = []
     with reader(source.bootstrap) as consumer:
-        for record in records_of(consumer, source.topic):
+        for record in records_of(consumer, [source.topic]):
             row = row_of(record, source.group)
             if row is None or not chosen.has(row):
                 continue
@@ -328,11 +326,9 @@ def original_headers(headers: Sequence[tuple[str, bytes | None]]) -> tuple[tuple
 
 def _letters(source: Source, originals: Any, wanted: Collection[tuple[int, int]]) -> Iterator[Letter]:
     """The dead letters at some places that are still there, partition after partition as they arrive."""
-    from fencepost.cli.redelivery import reader, records_of
-
     behind: dict[int, int] = {}
     with reader(source.bootstrap) as consumer:
-        for record in records_of(consumer, source.topic):
+        for record in records_of(consumer, [source.topic]):
             row = row_of(record, source.group)
             if row is None:
                 continue

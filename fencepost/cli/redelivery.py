@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 import click
 
+from fencepost.cli.committed_records import reader, records_of
 from fencepost.cli.connection import admin_client, check_results, client_options
 from fencepost.cli.redelivery_progress import LARGEST_BYTES, PROGRESS_TOPIC, Copy, Progress, decoded
 from fencepost.cli.sending import brokers
@@ -37,7 +38,6 @@ MOST_BYTES: Final = 512 << 10
 """Of one batch, but for its last record."""
 LONGEST_WAIT_S: Final = 60.0
 PAUSE_S: Final = 0.2
-POLL_MS: Final = 500
 OLD_MS: Final = 6 * 60 * 60 * 1000
 """Logs forget producer ids after `producer.id.expiration.ms`, by default a day: an older batch is looked for."""
 MARGIN_MS: Final = 60_000
@@ -115,7 +115,7 @@ def read_progress(bootstrap: str, group: str, topic_id: str) -> dict[int, Progre
     with reader(bootstrap) as consumer:
         if PROGRESS_TOPIC not in consumer.topics():
             return found
-        for record in records_of(consumer, PROGRESS_TOPIC):
+        for record in records_of(consumer, [PROGRESS_TOPIC]):
             try:
                 progress = decoded(record.key, record.value)
             except JsonError as error:
@@ -126,37 +126,6 @@ def read_progress(bootstrap: str, group: str, topic_id: str) -> dict[int, Progre
             if progress is not None and (progress.group, progress.topic_id) == (group, topic_id):
                 found[progress.partition] = progress
     return found
-
-
-@contextmanager
-def reader(bootstrap: str) -> Iterator[Any]:
-    """A consumer without a group, of committed records."""
-    from kafka import KafkaConsumer
-
-    consumer = KafkaConsumer(
-        **client_options(bootstrap),
-        group_id=None,
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        allow_auto_create_topics=False,
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def records_of(consumer: Any, topic: str) -> Iterator[Any]:
-    """All records that a topic has now, partition after partition as they arrive."""
-    from kafka import TopicPartition
-
-    places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
-    consumer.assign(places)
-    consumer.seek_to_beginning(*places)
-    ends = consumer.end_offsets(places)
-    while any(consumer.position(place) < end for place, end in ends.items()):
-        for place, records in consumer.poll(timeout_ms=POLL_MS).items():
-            yield from (record for record in records if record.offset < ends[place])
 
 
 # The command

@@ -92,8 +92,8 @@ def transaction(
     producer: one from `confluent_producer`, or a kafka.KafkaProducer; after `start_session`.
     connection: one to the log's database, without a transaction in progress; the block must not end its transaction.
     timeout_s: limit of each wait for the broker.
-    The block gets the commit's name: its id for a column of the rows, its headers for the records, if they are to be
-    compared later. An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises
+    The block gets the commit's name: an id for a column of the rows, headers for the records, for `two-phase compare`.
+    An error in the block, in preparing or in the database's commit leaves nothing on either side and is raised. Raises
     MisuseError for unsuitable arguments, Fenced if a later session has taken over, InDoubtError if the database
     did not say whether it has committed, NeedsRecovery if it has, and the producer cannot continue.
     """

@@ -28,9 +28,7 @@ class Commit(NamedTuple):
         return [(HEADER, self.id.encode())]
 
 
-def new_commit(
-    now_s: Callable[[], float] = time.time, random_bytes: Callable[[int], bytes] = os.urandom
-) -> Commit:
+def new_commit(now_s: Callable[[], float] = time.time, random_bytes: Callable[[int], bytes] = os.urandom) -> Commit:
     """Name a commit that begins. Its id is a UUID of version 7 (RFC 9562): a time in ms, and 74 random bits."""
     milliseconds = max(0, int(now_s() * 1000)) & ((1 << 48) - 1)
     random = int.from_bytes(random_bytes(10))
