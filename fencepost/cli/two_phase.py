@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EXIT_DIFFERENCES: Final = 1
 UNDER_WAY_MS: Final = 60_000
+MOST_COMMITS: Final = 5_000_000
 ROWS_PER_FETCH: Final = 5_000
 COLUMNS: Final = ["difference", "commit_id", "began", "first_record"]
 ROW_ALONE: Final = "row without records"
@@ -51,9 +52,6 @@ def two_phase() -> None:
 @click.option(
     "--until", "until_ms", type=TimeType(), help="Leave out commits that began later; a minute ago if left out."
 )
-@click.option(
-    "--max-commits", type=click.IntRange(min=1), default=5_000_000, show_default=True, help="Compare at most."
-)
 @click.option("--table", default="fencepost_prepared", show_default=True, help="The table of the log.")
 def compare(
     bootstrap: str,
@@ -63,7 +61,6 @@ def compare(
     topics: tuple[str, ...],
     since_ms: int | None,
     until_ms: int | None,
-    max_commits: int,
     table: str,
 ) -> None:
     """List rows without records, and records without rows.
@@ -76,7 +73,7 @@ def compare(
     from fencepost.two_phase.comparison import Comparison, TooManyCommits
 
     now_ms = int(time.time() * 1000)
-    compared = Comparison(since_ms or 0, now_ms - UNDER_WAY_MS if until_ms is None else until_ms, max_commits)
+    compared = Comparison(since_ms or 0, now_ms - UNDER_WAY_MS if until_ms is None else until_ms, MOST_COMMITS)
     with kafka_errors(bootstrap), _database(database) as ask:
         try:
             with closing(ask(query)) as rows_found:
@@ -84,8 +81,8 @@ def compare(
             _add_records(compared, bootstrap, topics, since_ms)
         except TooManyCommits:
             raise click.ClickException(
-                f"there are more than {max_commits} commits: name a range with --since and --until, or raise "
-                "--max-commits (each takes about 300 bytes of memory)"
+                f"there are more than {MOST_COMMITS} commits, which would take more than a gigabyte of memory: name a "
+                "range with --since and --until"
             ) from None
         tokens = _tokens(ask, table, bootstrap)
     rows = _differences(compared)

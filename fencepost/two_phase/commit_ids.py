@@ -16,9 +16,10 @@ HEADER: Final = "fencepost-commit-id"
 
 
 class Commit(NamedTuple):
-    """One commit over a database and a log. id: for a column of the rows; no other commit has it, after restores too.
+    """One commit over a database and a log.
 
-    headers: for the records, as all client libraries take them.
+    id: a name for a column of the rows; no other commit has it, after restores too.
+    headers: the name for the records, as all client libraries take headers.
     """
 
     id: str

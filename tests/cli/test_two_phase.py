@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from fencepost.cli.commands import fencepost
+from fencepost.cli.commands import fencepost as command
 from fencepost.two_phase import Coordinator, confluent_producer, start_session, transaction
-from tests.support.broker_process import BrokerProcess
 from tests.support.postgres import postgres_server
 from tests.two_phase.databases import Database, postgres_database, sqlite_database
 
-Unique = Callable[[str], str]
-
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "sqlite":
         made = sqlite_database(tmp_path)
         yield made
@@ -37,8 +34,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 class Service:
     """Writes orders, each with the id of its commit, to a database and a topic."""
 
-    def __init__(self, broker: BrokerProcess, database: Database, name: str) -> None:
-        self.broker, self.database, self.name = broker, database, name
+    def __init__(self, bootstrap: str, database: Database, name: str) -> None:
+        self.bootstrap, self.database, self.name = bootstrap, database, name
         self.connection = database.connect()
         self.connection.cursor().execute("ALTER TABLE orders ADD COLUMN commit_id text")
         self.connection.commit()
@@ -46,8 +43,8 @@ class Service:
     def write(self, names: list[str]) -> list[str]:
         """Write orders in a session; returns the ids of their commits."""
         ids = []
-        with Coordinator(self.broker.bootstrap) as coordinator:
-            producer = confluent_producer({"bootstrap.servers": self.broker.bootstrap, "transactional.id": self.name})
+        with Coordinator(self.bootstrap) as coordinator:
+            producer = confluent_producer({"bootstrap.servers": self.bootstrap, "transactional.id": self.name})
             log, connection = self.database.log, self.connection
             generation = start_session(producer, coordinator, log, connection)
             for name in names:
@@ -63,18 +60,16 @@ class Service:
     def compare(self, *options: str) -> Result:
         arguments = ["--database", self.database.address, "--query", "SELECT commit_id FROM orders", "-t", self.name]
         soon = ["--until", str(int(time.time() * 1000) + 1_000)]
-        return CliRunner().invoke(
-            fencepost, ["two-phase", "compare", "-b", self.broker.bootstrap, *arguments, *soon, *options]
-        )
+        return CliRunner().invoke(command, ["two-phase", "compare", "-b", self.bootstrap, *arguments, *soon, *options])
 
     def delete(self, name: str) -> None:
         self.connection.cursor().execute(f"DELETE FROM orders WHERE name = {self.database.log.placeholder}", (name,))
         self.connection.commit()
 
 
-def test_equal_sides_and_each_difference_are_told(broker: BrokerProcess, database: Database, unique: Unique) -> None:
-    name = unique("compared")
-    service = Service(broker, database, name)
+def test_the_command_lists_each_difference_and_none_of_equal_sides(fencepost: Any, database: Database) -> None:
+    name = fencepost.topic("compared")
+    service = Service(fencepost.bootstrap_servers, database, name)
     ids = service.write(["tea", "milk", "salt"])
     equal = service.compare()
     assert equal.exit_code == 0, equal.output
@@ -95,15 +90,13 @@ def test_equal_sides_and_each_difference_are_told(broker: BrokerProcess, databas
     assert (lost.exit_code, json.loads(lost.stdout)) == (0, []), "all of them began earlier"
 
 
-def test_a_row_whose_records_are_gone_and_an_open_token_are_told(
-    broker: BrokerProcess, tmp_path: Path, unique: Unique
-) -> None:
-    name = unique("compared")
+def test_the_command_lists_a_row_whose_records_are_gone_and_the_open_tokens(fencepost: Any, tmp_path: Path) -> None:
+    name = fencepost.topic("compared")
     database = sqlite_database(tmp_path)
-    service = Service(broker, database, name)
+    service = Service(fencepost.bootstrap_servers, database, name)
     (only,) = service.write(["tea"])
-    CliRunner().invoke(fencepost, ["topics", "delete", "-b", broker.bootstrap, name, "--yes"])
-    CliRunner().invoke(fencepost, ["topics", "create", "-b", broker.bootstrap, name])
+    CliRunner().invoke(command, ["topics", "delete", "-b", fencepost.bootstrap_servers, name, "--yes"])
+    CliRunner().invoke(command, ["topics", "create", "-b", fencepost.bootstrap_servers, name])
     service.connection.execute("UPDATE fencepost_prepared SET token = '123456789:7:nobody'")
     service.connection.commit()
     result = service.compare("--json")
@@ -114,29 +107,41 @@ def test_a_row_whose_records_are_gone_and_an_open_token_are_told(
     database.close()
 
 
+def test_more_commits_than_fit_into_memory_are_refused(
+    fencepost: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.cli.two_phase.MOST_COMMITS", 1)
+    database = sqlite_database(tmp_path)
+    service = Service(fencepost.bootstrap_servers, database, fencepost.topic("compared"))
+    service.write(["tea", "milk"])
+    result = service.compare()
+    assert result.exit_code == 1
+    assert "there are more than 1 commits" in result.output
+    assert "name a range with --since and --until" in result.output
+    database.close()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--query", "SELECT nothing FROM orders"], "the database refuses the query: no such column"),
+        (["--query", "SELECT absent FROM orders"], "the database refuses the query: no such column"),
         (["--query", "DELETE FROM orders RETURNING name"], "attempt to write a readonly database"),
         (["--topic", "not-there"], "there is no topic not-there"),
         (["--database", "not-there.sqlite"], "not-there.sqlite is no file, and no URL such as postgresql://"),
         (["--database", "postgresql://127.0.0.1:1/x"], "the database cannot be reached"),
-        (["--max-commits", "1"], "there are more than 1 commits: name a range"),
     ],
 )
-def test_a_refusal_is_one_sentence(
-    broker: BrokerProcess, tmp_path: Path, unique: Unique, arguments: list[str], sentence: str
-) -> None:
+def test_a_refusal_is_one_sentence(fencepost: Any, tmp_path: Path, arguments: list[str], sentence: str) -> None:
     database = sqlite_database(tmp_path)
     with sqlite3.connect(database.address) as connection:
         for name in ("a", "b"):
             connection.execute("INSERT INTO orders VALUES (?)", (f"01935f0a-0000-7000-8000-00000000000{name}",))
     connection.close()
-    topic = unique("refused")
-    CliRunner().invoke(fencepost, ["topics", "create", "-b", broker.bootstrap, topic])
+    topic = fencepost.topic("refused")
     usual = ["--database", database.address, "--query", "SELECT name FROM orders", "--topic", topic]
-    result = CliRunner().invoke(fencepost, ["two-phase", "compare", "-b", broker.bootstrap, *usual, *arguments])
+    result = CliRunner().invoke(
+        command, ["two-phase", "compare", "-b", fencepost.bootstrap_servers, *usual, *arguments]
+    )
     assert result.exit_code == 1
     assert sentence in result.output
     assert "Traceback" not in result.output
