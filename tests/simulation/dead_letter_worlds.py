@@ -125,7 +125,7 @@ class _World:
         producing = self._world.loop.create_task(self._produce())
         raging = self._world.loop.create_task(self._rage())
         member = self._member(client, self._by_chance)
-        while self._is_raging:
+        while self._is_raging and not raging.done():
             await self._work(member)
             await self._world.wait(self._chance.uniform(0.0, 0.3))
         await raging
@@ -168,7 +168,9 @@ class _World:
         ends_s = self._world.loop.time() + RAGE_S
         while self._world.loop.time() < ends_s:
             await self._world.wait(self._chance.uniform(0.2, 4.0))
-            if isinstance(self._cluster, ProcessCluster) and self._chance.random() < 0.2:
+            if isinstance(self._cluster, ProcessCluster) and self._chance.random() < 0.4:
+                await self._move(self._cluster)
+            elif isinstance(self._cluster, ProcessCluster) and self._chance.random() < 0.2:
                 self._cluster.end_all(power_loss=self._chance.random() < 0.7)
             else:
                 broker = self._chance.choice(self._brokers)
@@ -179,6 +181,12 @@ class _World:
         for broker in self._brokers:
             broker.before = broker.after = None
         self._is_raging = False
+
+    async def _move(self, cluster: ProcessCluster) -> None:
+        """Let another node lead a partition: of the source, of the dead-letter topic, or of the share state."""
+        topic = self._chance.choice((SOURCE, DEAD, "__share_group_state"))
+        place = TopicPartition(topic, self._chance.randrange(PARTITIONS))
+        await cluster.choose(place, self._chance.choice((1, 2, 3)))
 
     async def _kill_at_a_change(self, broker: SimulatedBroker) -> None:
         concerned = self._chance.choice(("", DEAD, "__share_group_state"))

@@ -47,7 +47,7 @@ def a_batch_does_not_wait_for_its_decision(patch: pytest.MonkeyPatch) -> None:
     ("bug", "kind", "first_seed"),
     [
         (a_copy_is_decided_anew_each_time, Kind.ONE, 1),
-        (a_batch_does_not_wait_for_its_decision, Kind.PROCESSES, 16),
+        (a_batch_does_not_wait_for_its_decision, Kind.PROCESSES, 35),
     ],
 )
 def test_the_worlds_find_a_planted_bug(bug: Any, kind: Kind, first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
