@@ -144,6 +144,9 @@ class DeadLetterCopies:
                     self._warn(served, last_reason)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        if not served.is_dropped:
+            # If the last completion is lost, memory is ahead of the stored state: drop it, so that it is loaded again.
+            await served.copy_durable()
 
     def _warn(self, served: WaitingSharePartition, reason: str) -> None:
         log.warning(

@@ -310,6 +310,37 @@ async def test_a_batch_whose_answer_was_lost_is_not_appended_again(
         assert (counts.copied, counts.failed) == (3, 2)
 
 
+async def test_a_completion_that_is_lost_is_repeated_after_the_state_was_loaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_share_broker(tmp_path) as broker:
+        await create(broker)
+        await prepared(broker, CONFIGS)
+        await broker.fetch("m", 0)
+        shares = broker.node.services.shares
+        lost = served(broker)
+        write, durable = shares.persister.write, shares.persister.durable
+        is_lost = False
+
+        def losing(*arguments: Any, **named: Any) -> ErrorCode:
+            nonlocal is_lost
+            if not is_lost and any(copy.first_offset < 0 for copy in named.get("dead_letters", ())):
+                is_lost = True
+                return ErrorCode.NONE
+            return write(*arguments, **named)
+
+        async def refusing(key: SharePartitionKey) -> ErrorCode:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_lost and not lost.is_dropped else await durable(key)
+
+        monkeypatch.setattr(shares.persister, "write", losing)
+        monkeypatch.setattr(shares.persister, "durable", refusing)
+        await reject(broker, 0, 2)
+        await until(lambda: lost.is_dropped)
+        shares.waiting_copies.continue_copies(lost.key)
+        await until(lambda: shares.coordinator.waiting() == [])
+        assert originals(broker) == [0, 1, 2]
+
+
 async def test_dead_letters_survive_the_member_that_left_at_once(tmp_path: Path) -> None:
     async with running_share_broker(tmp_path) as broker:
         await prepared(broker, CONFIGS)
