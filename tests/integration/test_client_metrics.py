@@ -23,11 +23,17 @@ from fencepost.protocol.messages.alter_configs import (
 )
 from fencepost.soak.free_port import free_port
 from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path
+from scripts.apache_kafka import KAFKA_VERSION
+from tests.compat.harness import NotHereError
+from tests.compat.jvm import class_path
 from tests.recording.client_metrics import ANSWERS, TELEMETRY_MAX_BYTES, answers_of
 from tests.support import conditions
 from tests.support.broker_process import BrokerProcess
+from tests.support.missing_tools import missing
 
 CLIENT_METRICS = 16
+CLIENT_METRICS_TOOL = "org.apache.kafka.tools.ClientMetricsCommand"
+CONFIGS_TOOL = "org.apache.kafka.tools.ConfigCommand"
 PROGRAM = Path(__file__).parent / "java" / "ClientMetrics.java"
 TIMEOUT_S = 120
 until = partial(conditions.until, timeout_s=TIMEOUT_S)
@@ -142,3 +148,28 @@ def test_javas_clients_push_metrics_under_their_instance_ids_until_they_are_clos
         program.stdin.flush()
         assert program.wait(TIMEOUT_S) == 0
     until(lambda: not observed.series(f"{name}-producer") and not observed.series(f"{name}-consumer"))
+
+
+def test_kafkas_tools_set_show_and_remove_subscriptions(observed: Observed, unique: Callable[[str], str]) -> None:
+    name = unique("tools")
+    altered = tool(
+        observed, CLIENT_METRICS_TOOL, "--alter", "--name", name, "--metrics", "org.a,org.b", "--interval", "500"
+    )
+    assert f"Altered client metrics config for {name}." in altered
+    shown = tool(observed, CONFIGS_TOOL, "--describe", "--client-metrics", name)
+    assert "metrics=org.a,org.b" in shown
+    assert "interval.ms=500" in shown
+    assert "Deleted" in tool(observed, CLIENT_METRICS_TOOL, "--delete", "--name", name)
+    assert name not in tool(observed, CLIENT_METRICS_TOOL, "--list")
+
+
+def tool(broker: BrokerProcess, program: str, *arguments: str) -> str:
+    """Run one of Kafka's tools, without its script."""
+    try:
+        jars = class_path(("kafka-tools", KAFKA_VERSION))
+    except NotHereError as error:
+        missing(str(error))
+    command = ["java", "-cp", jars, program, "--bootstrap-server", broker.bootstrap, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout

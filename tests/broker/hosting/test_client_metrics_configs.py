@@ -39,3 +39,14 @@ async def test_subscriptions_and_their_names_are_bounded() -> None:
         await alter(configs, "x" * (client_metrics_configs.LONGEST_NAME + 1), metrics="*") is ErrorCode.INVALID_CONFIG
     )
     assert await alter(configs, "one more", metrics="*") is ErrorCode.NONE
+
+
+async def test_a_subscription_reaches_the_other_nodes_of_a_store() -> None:
+    store = InMemoryMetadataStore()
+    here, there = ClientMetricsConfigs(store), ClientMetricsConfigs(store)
+    await there.open()
+    await here.alter("all", lambda _: {"metrics": "*"}, validate_only=False)
+    before = there.all
+    await there.open()
+    assert there.of("all") == {"metrics": "*"}
+    assert there.all is not before, "by which a node learns that it has to ask its clients anew"

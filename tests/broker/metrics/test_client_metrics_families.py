@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from fencepost.broker.telemetry.client_metrics import instance_text
+from fencepost.broker.telemetry.otlp import LONGEST_ATTRIBUTES, LONGEST_NAME
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.protocol.messages.telemetry import (
     GetTelemetrySubscriptionsRequest,
@@ -49,3 +53,19 @@ async def test_metrics_of_a_client_are_shown_while_it_is_connected(tmp_path: Pat
     assert [name for name in of_client if 'attributes="topic=a"b"' in name and 'metric="latency"' in name]
     assert found["fencepost_client_metrics_instances"] == 1
     assert found['fencepost_metrics_left_out{kind="client_series"}'] == 1
+
+
+async def test_the_page_can_be_read_whatever_a_client_pushes(tmp_path: Path) -> None:
+    hostile = '\x00\r\n"\\\x1b{}\u2028' * 20_000
+    async with http_node(tmp_path) as http, connected(http.node) as client:
+        response = await client.call(GetTelemetrySubscriptionsRequest(), GetTelemetrySubscriptionsResponse, 0)
+        content = metrics_data(gauge(hostile, point(math.nan, **{hostile: hostile}), point(-math.inf, a=hostile)))
+        push = PushTelemetryRequest(response.client_instance_id, response.subscription_id, metrics=content)
+        assert (await client.call(push, PushTelemetryResponse, 0)).error_code == 0
+        text = (await http.get("/metrics")).text
+    found = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples if sample.name == FAMILY
+    ]
+    assert sorted(str(sample.value) for sample in found) == ["-inf", "nan"]
+    assert all(len(sample.labels["attributes"]) <= LONGEST_ATTRIBUTES for sample in found)
+    assert all(len(sample.labels["metric"]) <= LONGEST_NAME for sample in found)
