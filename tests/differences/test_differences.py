@@ -199,6 +199,9 @@ NOT_COMPARED = {
     # Kafka of one node with a static quorum has no voters to add or remove.
     ApiKey.ADD_RAFT_VOTER,
     ApiKey.REMOVE_RAFT_VOTER,
+    # Kafka serves them with a plugin only: tests/integration/test_client_metrics.py compares them.
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
 }
 
 
