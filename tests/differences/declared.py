@@ -104,7 +104,6 @@ DECLARED: tuple[Declared, ...] = (
     Declared("threads", "configs", "bounds of all brokers: num.replica.fetchers", "*", (REFUSED_CHANGE,)),
     Declared("never-answered", "configs", "replace: a topic twice"),
     Declared("never-answered", "share_groups", "offsets: an unknown partition"),
-    Declared("quotas-that-are-no-number", "quotas", "change: no number"),
     Declared("internal-topics", "topics", "create: an internal topic"),
     Declared("colliding-names", "topics", "create: names that collide"),
     Declared("colliding-names", "topics", "create: a name that collides, the other way"),
@@ -112,8 +111,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("names-beside-ids", "topics", "metadata: by id and by name"),
     Declared("records-without-time", "list_offsets", "no timestamps, the largest timestamp"),
     Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
-    Declared("streams-groups-of-kafka-4.4", "generated/streams_groups-*", "*_tasks", "error_code", (REFUSED_CHANGE,)),
-    Declared("repeated-task-assignments", "generated/streams_groups-*", "*, has *", "*_tasks", (NOTHING,)),
+    Declared("repeated-task-assignments", "streams_groups", "*, has given up", "*_tasks", (NOTHING,)),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from scripts.apache_kafka import KAFKA_VERSION
 from tests.compat.harness import NotHereError
 from tests.compat.jvm import class_path
 from tests.docs.code_blocks import DOCS, blocks
@@ -111,7 +112,7 @@ def test_mirror_maker_with_the_settings_of_the_page_copies_committed_records_and
     if shutil.which("java") is None:
         pytest.skip("java is not on PATH")
     try:
-        jars = class_path(("connect-mirror", "4.3.0"))
+        jars = class_path(("connect-mirror", KAFKA_VERSION))
     except NotHereError as missing:
         pytest.skip(str(missing))
     with BrokerProcess(tmp_path / "old") as old, BrokerProcess(tmp_path / "new") as new:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.apache_kafka import KAFKA_VERSION
 from tests.compat.brokers import Fencepost, fencepost
 from tests.compat.clients import CLIENTS
 from tests.compat.harness import NotHereError
@@ -171,7 +172,7 @@ def test_a_tool_in_java_writes(broker: Fencepost, place: Path) -> None:
     if shutil.which("java") is None:
         pytest.skip("java is not on PATH")
     try:
-        jars = class_path(("kafka-tools", "4.3.0"))
+        jars = class_path(("kafka-tools", KAFKA_VERSION))
     except NotHereError as missing:
         pytest.skip(str(missing))
     producer = ["java", "-cp", jars, "org.apache.kafka.tools.ConsoleProducer", "--topic", TOPIC]

@@ -1,4 +1,4 @@
-"""`fencepost check-back` beside a cluster that checks nothing back itself: Apache Kafka 4.3, and a broker without
+"""`fencepost check-back` beside a cluster that checks nothing back itself: Apache Kafka 4.4, and a broker without
 resolvers."""
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from fencepost.broker.cluster.objects.s3 import S3Objects
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
 from fencepost.cli.cluster import cluster as cluster_command
+from scripts.apache_kafka import KAFKA_VERSION
 from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld
 from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError
@@ -117,7 +118,7 @@ def dump(logs: Sequence[Path]) -> str:
     """What Kafka's DumpLogSegments prints of log files."""
     require_tool("java")
     try:
-        jars = ":".join(class_path((artifact, "4.3.0")) for artifact in ("kafka-tools", "kafka_2.13"))
+        jars = ":".join(class_path((artifact, KAFKA_VERSION)) for artifact in ("kafka-tools", "kafka_2.13"))
     except NotHereError as error:
         missing(str(error))
     command = ["java", "-cp", jars, "org.apache.kafka.tools.DumpLogSegments"]

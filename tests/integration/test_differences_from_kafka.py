@@ -1,4 +1,4 @@
-"""What Apache Kafka 4.3 answered to some ten thousand requests, a broker process of ours answers, too: one that is open
+"""What Apache Kafka 4.4 answered to some ten thousand requests, a broker process of ours answers, too: one that is open
 to everybody, and one with authentication and ACLs.
 
 Kafka's side is a recording; `python -m tests.differences --record` renews it.

@@ -144,5 +144,14 @@ class GroupDraft(Generic[GroupT, KeyT]):
         for member_id, target in targets.items():
             if self.group.target.get(member_id) != target:
                 self.write(stored.target_member_key(group_id, member_id), stored.target_value(target))
-        value = stored.target_epoch(assignment_epoch=self.group.group_epoch, assignment_timestamp=self.effects.now_ms)
-        self.write(stored.target_key(group_id), value)
+        self._write_target_epoch(self.effects.now_ms)
+
+    def empty_target(self) -> None:
+        """Write the epoch of the target of a group without members: it is up to date."""
+        if not self.group.members:
+            self._write_target_epoch(0)
+
+    def _write_target_epoch(self, timestamp_ms: int) -> None:
+        stored, group = self._stored, self.group
+        value = stored.target_epoch(assignment_epoch=group.group_epoch, assignment_timestamp=timestamp_ms)
+        self.write(stored.target_key(group.group_id), value)

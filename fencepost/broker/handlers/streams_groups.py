@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fencepost.broker.group.modern import JOIN_EPOCH
 from fencepost.broker.group.streams.requests import check_topic_names
 from fencepost.broker.group.streams.service import StreamsGroupService  # not in a request: descriptors may be short
+from fencepost.broker.group.streams.topology import TopologyStatus
 from fencepost.broker.handlers.group_admin import describe_in_turn, describing_failed
 from fencepost.broker.hosting.features import STREAMS_VERSION
 from fencepost.broker.hosting.topic_rules import check_topic_name
@@ -40,7 +42,8 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
-FIRST_VERSION_WITH_OFFSET_INTERVAL = 1
+FIRST_VERSION_WITH_CLIENT_TAGS = 1
+"""Members of version 0 do not know the status MISSING_CLIENT_TAGS."""
 TASK_OFFSET_INTERVAL_MS = 60_000  # Kafka's default; without it a member would report its offsets all the time
 DESCRIPTION_NOT_STORED = 1
 
@@ -95,8 +98,11 @@ async def handle_streams_group_heartbeat(
         client_host=f"/{context.client_host}",  # as Java prints an address
         may_create=_may_create(context),
     )
-    if response.error_code == ErrorCode.NONE and context.api_version >= FIRST_VERSION_WITH_OFFSET_INTERVAL:
+    if response.error_code == ErrorCode.NONE and request.member_epoch >= JOIN_EPOCH:
         response.task_offset_interval_ms = TASK_OFFSET_INTERVAL_MS
+    if context.api_version < FIRST_VERSION_WITH_CLIENT_TAGS:
+        known = [one for one in response.status or () if one.status_code != TopologyStatus.MISSING_CLIENT_TAGS]
+        response.status = known
     return response
 
 

@@ -204,7 +204,7 @@ async def test_operations_are_shown_only_on_request(broker: HandlerBroker) -> No
     request.include_topic_authorized_operations = True
     request.include_cluster_authorized_operations = True
     response = await broker.call(request, 10)
-    # What Apache Kafka 4.3 answers without an authorizer.
+    # What Apache Kafka 4.4 answers without an authorizer.
     assert response.topics[0].topic_authorized_operations == 3576
     assert response.cluster_authorized_operations == 8096
 

@@ -1,4 +1,4 @@
-"""What the configs of a topic, and of the broker, make of a batch: codec, times and size, as Apache Kafka 4.3 does.
+"""What the configs of a topic, and of the broker, make of a batch: codec, times and size, as Apache Kafka 4.4 does.
 
 Every expectation was compared with what Apache Kafka answered to, and stored of, the same requests.
 """

@@ -21,7 +21,7 @@ from fencepost.protocol.messages.streams_groups import (
     StreamsGroupHeartbeatResponse,
     StreamsGroupTopologyDescriptionUpdateRequest,
 )
-from fencepost.protocol.streams_topology import StreamsTaskIds
+from fencepost.protocol.streams_topology import StreamsKeyValue, StreamsTaskIds
 from tests.support.group_broker import GroupBroker
 from tests.support.streams_group import CHANGELOG, REPARTITION, counting
 
@@ -69,13 +69,22 @@ async def test_a_member_joins_gets_tasks_and_leaves(broker: GroupBroker) -> None
     assert (left.error_code, left.member_id, left.member_epoch, left.status) == (ErrorCode.NONE, "a", -1, [])
 
 
-@pytest.mark.parametrize(("version", "interval_ms"), [(0, 0), (1, 60_000)])
-async def test_version_1_wants_offsets_each_minute_and_no_description(
-    broker: GroupBroker, version: int, interval_ms: int
-) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+async def test_the_group_wants_offsets_each_minute_and_no_description(broker: GroupBroker, version: int) -> None:
     joined = await join(broker, version=version)
-    assert joined.task_offset_interval_ms == interval_ms
+    assert joined.task_offset_interval_ms == 60_000
     assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (-1, False)
+
+
+@pytest.mark.parametrize(("version", "is_warned"), [(0, False), (1, True)])
+async def test_a_member_without_the_client_tags_of_its_group_is_warned(version: int, is_warned: bool) -> None:
+    broker = GroupBroker(**EAGER, group_streams_rack_aware_assignment_tags=("zone", "rack"))
+    await broker.start()
+    tagged = await join(broker, version=version, client_tags=[StreamsKeyValue("zone", "a")])
+    details = {one.status_code: one.status_detail for one in tagged.status or ()}
+    assert (TopologyStatus.MISSING_CLIENT_TAGS in details) is is_warned
+    assert not is_warned or details[TopologyStatus.MISSING_CLIENT_TAGS].endswith("lacks: rack.")
+    await broker.groups.close()
 
 
 @pytest.mark.parametrize(("is_asked", "status"), [(False, 0), (True, 1)])

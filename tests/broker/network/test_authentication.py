@@ -1,4 +1,4 @@
-"""The authentication of a connection of a SASL listener, as its clients meet it; Kafka 4.3 answered the same."""
+"""The authentication of a connection of a SASL listener, as its clients meet it; Kafka 4.4 answered the same."""
 
 from __future__ import annotations
 

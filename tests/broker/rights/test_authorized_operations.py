@@ -11,7 +11,7 @@ from fencepost.broker.rights.authorized_operations import (
 
 
 def test_bits_are_those_of_kafka() -> None:
-    """As Kafka 4.3 answers a client with all rights."""
+    """As Kafka 4.4 answers a client with all rights."""
     assert topic_operations(asked_for=True) == 0b0000_1101_1111_1000
     assert cluster_operations(asked_for=True) == 0b0001_1111_1010_0000
     assert sum(1 << bit for bit in (3, 6, 8, 10, 11)) == GROUP_BITS

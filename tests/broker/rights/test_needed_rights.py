@@ -1,5 +1,5 @@
 """What each API answers to a client without rights, with rights on some resources, and with all: through the dispatcher
-of a whole broker, at every version. Expected answers are Kafka 4.3's.
+of a whole broker, at every version. Expected answers are Kafka 4.4's.
 """
 
 from __future__ import annotations

@@ -107,6 +107,7 @@ class ConsumerRebalance:
         self._drop_unused_regexes(draft)
         if not self.become_classic_if_possible(draft):
             self.begin_epoch(draft)
+            draft.empty_target()
 
     def become_classic_if_possible(self, draft: ConsumerGroupDraft) -> bool:
         """Schedule the conversion to a classic group, as a separate decision, if only classic members are left."""

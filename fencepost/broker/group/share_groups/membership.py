@@ -242,6 +242,7 @@ class ShareMembership:
             draft.remove_member(name)
             draft.effects.clear_deadline(DeadlineKey(DeadlineKind.SESSION, group_id, name))
         self._bump_epoch(draft)
+        draft.empty_target()
 
     # Time
 

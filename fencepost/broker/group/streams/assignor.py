@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencepost.broker.group.java_order import PriorityQueue, hash_map_order
-from fencepost.broker.group.streams.tasks import TaskAssignment, TaskId
+from fencepost.broker.group.streams.tasks import OwnedTasks, TaskAssignment, TaskId
 
 STICKY_ASSIGNOR = "sticky"
 
@@ -26,10 +26,10 @@ class SubtopologySize(NamedTuple):
 
 
 class Assignee(NamedTuple):
-    """Input of the assignor about one member. previous: its last target assignment."""
+    """Input of the assignor about one member. previous: tasks that it has now, without those that it has to revoke."""
 
     process_id: str
-    previous: TaskAssignment
+    previous: TaskAssignment | OwnedTasks
 
 
 @dataclass(slots=True)
@@ -218,22 +218,17 @@ class _Assignment:
         self._total_quota.taken(member.task_count)
 
     def _least_loaded(self, members: Sequence[_Member], without: TaskId | None) -> _Member | None:
-        """Return the first of these members, or a later one with fewer tasks on a less loaded process; None when the
-        first one's process already has the task `without`.
+        """Return the first of these members, or a later one with fewer tasks on a less loaded process.
 
-        As in Kafka, None depends on the first member only.
+        without: a task; members whose processes have it do not count.
         """
-        if not members:
-            return None
-        first = found = members[0]
-        for member in members[1:]:
-            if (
-                member.process.load < found.process.load
-                and without not in member.process.tasks
-                and member.task_count < found.task_count
+        found = None
+        for member in members:
+            if without not in member.process.tasks and (
+                found is None or (member.process.load < found.process.load and member.task_count < found.task_count)
             ):
                 found = member
-        return None if without in first.process.tasks else found
+        return found
 
     def _processes_by_load(self) -> PriorityQueue[_Process]:
         order = hash_map_order(self._processes, capacity=len(self._members))

@@ -45,6 +45,7 @@ from fencepost.broker.group.streams.requests import (
     differs,
     find_leaving,
     find_member,
+    needs_assignment,
     reported_tasks,
     topology_of_request,
     updated_member,
@@ -78,6 +79,7 @@ from fencepost.protocol.stored.streams_groups import (
 log = get_logger(__name__)
 
 NUM_STANDBY_REPLICAS = "num.standby.replicas"
+RACK_AWARE_ASSIGNMENT_TAGS = "rack.aware.assignment.tags"
 
 
 class StreamsHeartbeat(NamedTuple):
@@ -126,7 +128,7 @@ class StreamsMembership:
         configured = self._configured_for(draft.group, reported)
         if isinstance(configured, HeartbeatRefusal):
             return refuse(*configured)
-        self._update_epoch(draft, configured, has_changed=has_changed)
+        self._update_epoch(draft, configured, has_changed=needs_assignment(member, updated))
         if known is None:
             effects.note(log.info, "group_member_joined", group_id=group.group_id, member_id=member_id)
         if not group.members:
@@ -138,9 +140,7 @@ class StreamsMembership:
         effects.set_deadline(
             DeadlineKey(DeadlineKind.SESSION, group.group_id, member_id), effects.now_ms + times.session_timeout_ms
         )
-        shutdown_member_id = group.shutdown_member_id
-        if request.shutdown_application:
-            shutdown_member_id = _shut_down(draft, member_id)
+        shutdown_member_id = _shut_down(draft, member_id) if request.shutdown_application else group.shutdown_member_id
         problems = _problems(draft.group, settled, configured, delay, shutdown_member_id)
         is_waiting = delay is not None or configured.to_create or not settled.is_reconciled_to(draft.group.group_epoch)
         response = StreamsGroupHeartbeatResponse(
@@ -151,10 +151,12 @@ class StreamsMembership:
             ),
             status=[StreamsGroupHeartbeatStatus(status, detail) for status, detail in problems],
         )
-        has_new_tasks = request.member_epoch == JOIN_EPOCH or settled.assigned != member.assigned
-        if has_new_tasks or differs(settled, reported):
+        has_new_tasks = settled.assigned != member.assigned
+        if request.member_epoch == JOIN_EPOCH or has_new_tasks or differs(settled, reported):
             _add_tasks(response, settled.assigned)
-        self._add_endpoints(draft, request, response, configured, has_new_tasks=has_new_tasks)
+        has_new_endpoint = settled.user_endpoint != member.user_endpoint
+        is_news = has_new_endpoint or (has_new_tasks and settled.user_endpoint is not None)
+        self._add_endpoints(draft, request, response, configured, is_news=is_news)
         return StreamsHeartbeat(response, configured.to_create)
 
     def _add_endpoints(
@@ -164,15 +166,15 @@ class StreamsMembership:
         response: StreamsGroupHeartbeatResponse,
         configured: ConfiguredTopology,
         *,
-        has_new_tasks: bool,
+        is_news: bool,
     ) -> None:
         """Add the endpoints for interactive queries to the reply, if the member does not have the current ones.
 
-        has_new_tasks: whether this heartbeat changes the tasks at the member's own endpoint.
+        is_news: whether this heartbeat changes the member's endpoint, or the tasks there.
         """
         memory = draft.original.memory
         epoch = memory.endpoint_epoch
-        if has_new_tasks and draft.group.members[request.member_id].user_endpoint is not None:
+        if is_news:
             epoch += 1
             draft.effects.changes.append(partial(setattr, memory, "endpoint_epoch", epoch))
         if epoch != request.endpoint_information_epoch:
@@ -252,7 +254,11 @@ class StreamsMembership:
             self._bump_epoch(draft, hashed, validated_epoch, configs)
 
     def _assignment_configs(self, group_id: str) -> dict[str, str]:
-        return {NUM_STANDBY_REPLICAS: str(self._config.streams_times(group_id).num_standby_replicas)}
+        settings = self._config.streams_times(group_id)
+        configs = {NUM_STANDBY_REPLICAS: str(settings.num_standby_replicas)}
+        if settings.rack_aware_assignment_tags:
+            configs[RACK_AWARE_ASSIGNMENT_TAGS] = ",".join(settings.rack_aware_assignment_tags)
+        return configs
 
     def _bump_epoch(self, draft: StreamsDraft, hashed: int, validated_epoch: int, configs: Mapping[str, str]) -> None:
         epoch = draft.group.group_epoch + 1
@@ -299,8 +305,7 @@ class StreamsMembership:
         if not configured.is_ready:
             return dict.fromkeys(group.members, NO_TASKS)
         assignees = {
-            member_id: Assignee(member.process_id, group.target.get(member_id, NO_TASKS))
-            for member_id, member in group.members.items()
+            member_id: Assignee(member.process_id, member.assigned) for member_id, member in group.members.items()
         }
         sizes = {
             subtopology_id: SubtopologySize(subtopology.task_count, subtopology.is_stateful)
@@ -346,6 +351,7 @@ class StreamsMembership:
                 draft.effects.clear_deadline(DeadlineKey(kind, group_id, name))
         group = draft.group
         self._bump_epoch(draft, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs)
+        draft.empty_target()
 
     # Time
 
@@ -455,4 +461,9 @@ def _problems(
             "entire application."
         )
         problems.append(TopologyProblem(TopologyStatus.SHUTDOWN_APPLICATION, detail))
+    tags = group.assignment_configs.get(RACK_AWARE_ASSIGNMENT_TAGS, "")
+    missing = [tag for tag in tags.split(",") if tag and tag not in member.client_tags]
+    if missing:
+        detail = f"The group's rack-aware assignment needs client tags that the member lacks: {', '.join(missing)}."
+        problems.append(TopologyProblem(TopologyStatus.MISSING_CLIENT_TAGS, detail))
     return problems

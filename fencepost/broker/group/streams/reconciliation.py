@@ -1,7 +1,8 @@
 """Reconciliation of one member of a streams group with the target: it first revokes, then gets free tasks. Pure.
 
-Steps and table are those of the consumer protocol. A task is free if the member's process does not have it in any other
-role, and, for an active task, if no member is active for it.
+Steps and table are those of the consumer protocol. A task is free if no other member of the process has it, and, for an
+active task, if no member is active for it. A member keeps a task that only changes its role: a copy of the state stays
+until the member is active, and an active task becomes a copy at once.
 Source: KIP-1071; Kafka's streams.CurrentAssignmentBuilder.
 """
 
@@ -61,7 +62,9 @@ def _advance(
     reported: TaskAssignment | None,
 ) -> StreamsMember:
     difference = _difference(member, target, processes)
-    if difference.revoked and (reported is None or difference.revoked.shares_any_with(reported)):
+    has_to_revoke = difference.revoked and (reported is None or difference.revoked.shares_any_with(reported))
+    kept = _with_promoted(member, target, difference, is_granted=not has_to_revoke)
+    if has_to_revoke:
         # A member that has just revoked tasks, and has to revoke more, enters an epoch in between.
         is_again = member.state is MemberState.UNREVOKED_PARTITIONS
         return replace(
@@ -69,7 +72,7 @@ def _advance(
             state=MemberState.UNREVOKED_PARTITIONS,
             member_epoch=member.member_epoch + is_again,
             previous_member_epoch=member.member_epoch,
-            assigned=difference.kept,
+            assigned=kept,
             pending_revocation=difference.revoked,
         )
     return replace(
@@ -77,7 +80,7 @@ def _advance(
         state=MemberState.UNRELEASED_PARTITIONS if difference.has_unreleased else MemberState.STABLE,
         member_epoch=target_epoch,
         previous_member_epoch=member.member_epoch,
-        assigned=_merged(difference.kept, difference.gained, target_epoch),
+        assigned=_merged(kept, difference.gained, target_epoch),
         pending_revocation=NO_OWNED_TASKS,
     )
 
@@ -85,10 +88,28 @@ def _advance(
 def _difference(member: StreamsMember, target: TaskAssignment, processes: Processes) -> _Difference:
     def is_free(role: TaskRole, task: TaskId) -> bool:
         """Return whether a task is free. A task that the member has just revoked is not: its record still holds it."""
-        active = processes(TaskRole.ACTIVE, task)
-        if member.process_id in active or (role is TaskRole.ACTIVE and active):
+        if role is TaskRole.ACTIVE and processes(TaskRole.ACTIVE, task):
             return False
-        return all(member.process_id not in processes(other, task) for other in (TaskRole.STANDBY, TaskRole.WARMUP))
+        return all(
+            member.process_id not in processes(other, task) or (other is not role and has_task(other, task))
+            for other in TaskRole
+        )
+
+    def has_task(role: TaskRole, task: TaskId) -> bool:
+        return task.partition in member.assigned.of(role).get(task.subtopology_id, ())
+
+    def changes_role(role: TaskRole, task: TaskId) -> bool:
+        """Return whether the member has the task in another role, and goes on with it in this one at once."""
+        return role is not TaskRole.ACTIVE and any(has_task(other, task) for other in TaskRole if other is not role)
+
+    def is_wanted_in_another(role: TaskRole, task: TaskId) -> bool:
+        """Return whether a copy stays, in another role, so that it need not be revoked."""
+        return role is not TaskRole.ACTIVE and any(
+            task.partition in target.of(other).get(task.subtopology_id, ())
+            and (other is TaskRole.ACTIVE or is_free(other, task))
+            for other in TaskRole
+            if other is not role
+        )
 
     kept: dict[str, dict[str, frozenset[int]]] = {}
     revoked: dict[str, dict[str, frozenset[int]]] = {}
@@ -101,8 +122,12 @@ def _difference(member: StreamsMember, target: TaskAssignment, processes: Proces
             has = frozenset(owned.get(subtopology_id, ()))
             wants = wanted.get(subtopology_id, frozenset())
             free = frozenset(number for number in wants - has if is_free(role, TaskId(subtopology_id, number)))
+            at_once = frozenset(number for number in free if changes_role(role, TaskId(subtopology_id, number)))
+            lost = frozenset(
+                number for number in has - wants if not is_wanted_in_another(role, TaskId(subtopology_id, number))
+            )
             has_unreleased = has_unreleased or len(free) < len(wants - has)
-            for result, numbers in ((kept, has & wants), (revoked, has - wants), (gained, free)):
+            for result, numbers in ((kept, (has & wants) | at_once), (revoked, lost), (gained, free - at_once)):
                 if numbers:
                     result[role.value][subtopology_id] = numbers
     active = member.assigned.active
@@ -112,6 +137,26 @@ def _difference(member: StreamsMember, target: TaskAssignment, processes: Proces
         gained=TaskAssignment(**gained),
         has_unreleased=has_unreleased,
     )
+
+
+def _with_promoted(
+    member: StreamsMember, target: TaskAssignment, difference: _Difference, *, is_granted: bool
+) -> OwnedTasks:
+    """Return the kept tasks with the copies of tasks that the member is to be active for, but is not yet.
+
+    is_granted: whether the member gets its free tasks in this step.
+    """
+    copies = {}
+    for role in (TaskRole.STANDBY, TaskRole.WARMUP):
+        waiting = {
+            subtopology_id: frozenset(numbers)
+            & target.active.get(subtopology_id, frozenset())
+            - (difference.gained.active.get(subtopology_id, frozenset()) if is_granted else frozenset())
+            for subtopology_id, numbers in member.assigned.of(role).items()
+        }
+        kept = {name: frozenset(numbers) for name, numbers in difference.kept.of(role).items()}
+        copies[role] = _union_of_tasks(kept, {name: numbers for name, numbers in waiting.items() if numbers})
+    return OwnedTasks(difference.kept.active, copies[TaskRole.STANDBY], copies[TaskRole.WARMUP])
 
 
 def _owned(tasks: Mapping[str, Mapping[str, frozenset[int]]], since: Mapping[str, Mapping[int, int]]) -> OwnedTasks:

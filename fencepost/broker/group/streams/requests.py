@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 
 from fencepost.broker.group.modern import JOIN_EPOCH, LEAVE_FOR_A_WHILE_EPOCH, HeartbeatContext
 from fencepost.broker.group.refusals import (
@@ -133,6 +134,7 @@ def updated_member(
 ) -> StreamsMember:
     """Return the member with the description in the request."""
     endpoint, tags = request.user_endpoint, request.client_tags
+    kept_endpoint = None if request.member_epoch == JOIN_EPOCH else member.user_endpoint
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
@@ -144,9 +146,17 @@ def updated_member(
         client_host=sender.client_host,
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
-        user_endpoint=member.user_endpoint if endpoint is None else MemberEndpoint(endpoint.host, endpoint.port),
+        user_endpoint=kept_endpoint if endpoint is None else MemberEndpoint(endpoint.host, endpoint.port),
         client_tags=member.client_tags if tags is None else {tag.key: tag.value for tag in tags},
     )
+
+
+def needs_assignment(member: StreamsMember, updated: StreamsMember) -> bool:
+    """Whether a member's new description begins an epoch; a static one may come back at another address."""
+    if updated.instance_id is None:
+        return updated != member
+    described = attrgetter("topology_epoch", "rack_id", "client_tags", "process_id")
+    return bool(described(member) != described(updated))
 
 
 # Checks against the group

@@ -32,6 +32,7 @@ class TopologyStatus(IntEnum):
     MISSING_INTERNAL_TOPICS = 3
     SHUTDOWN_APPLICATION = 4
     ASSIGNMENT_DELAYED = 5
+    MISSING_CLIENT_TAGS = 6
 
 
 class TopologyProblem(NamedTuple):

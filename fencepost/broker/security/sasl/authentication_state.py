@@ -2,7 +2,7 @@
 
 `Authentication` in `network/authentication.py` names the event, looks up the step, and carries it out.
 This table alone decides which requests are served before a client is known, and when its connection ends.
-Source: KIP-43, KIP-152, KIP-255, KIP-368; Kafka's SaslServerAuthenticator and KafkaChannel. Kafka 4.3's answer in each
+Source: KIP-43, KIP-152, KIP-255, KIP-368; Kafka's SaslServerAuthenticator and KafkaChannel. Kafka 4.4's answer in each
 cell was observed.
 """
 

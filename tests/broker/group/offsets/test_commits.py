@@ -47,7 +47,8 @@ def test_a_generation_of_an_unknown_group_is_refused(shard: ShardHarness) -> Non
     assert shard.commit(5, committer=Committer(1, "m")) is ErrorCode.GROUP_ID_NOT_FOUND
     before_version_9 = Committer(1, "m", knows_member_epochs=False)
     assert shard.commit(5, committer=before_version_9) is ErrorCode.ILLEGAL_GENERATION
-    assert shard.commit(5, committer=Committer(1, "m"), producer_id=7) is ErrorCode.ILLEGAL_GENERATION
+    assert shard.commit(5, committer=before_version_9, producer_id=7) is ErrorCode.ILLEGAL_GENERATION
+    assert shard.commit(5, committer=Committer(1, "m"), producer_id=7) is ErrorCode.GROUP_ID_NOT_FOUND
     assert shard.state() is None
 
 

@@ -86,7 +86,7 @@ def test_of_equal_members_of_a_process_the_ones_that_kafka_finds_first_get_more(
     }
 
 
-def test_no_copy_stays_where_it_was_when_the_first_one_is_beside_the_active_task_now() -> None:
+def test_a_copy_stays_where_it_was_also_if_another_one_is_beside_the_active_task_now() -> None:
     copy = TaskAssignment(standby={"x": frozenset({0})})
     members = {
         "a": Assignee("p", active(x={0})),
@@ -95,8 +95,8 @@ def test_no_copy_stays_where_it_was_when_the_first_one_is_beside_the_active_task
         "d": Assignee("q", NO_TASKS),
     }
     made = assign(members, {"x": SubtopologySize(1, is_stateful=True)}, standby_count=1)
-    assert made["d"] == copy
-    assert made["c"] == NO_TASKS
+    assert made["c"] == copy
+    assert made["d"] == NO_TASKS
 
 
 def test_a_group_without_members_has_no_assignments() -> None:

@@ -69,6 +69,26 @@ def test_a_member_that_has_to_give_up_more_enters_an_epoch_in_between() -> None:
     assert (again.state, again.pending_revocation.active) == (MemberState.UNREVOKED_PARTITIONS, {"x": {0: 2}})
 
 
+def test_an_active_task_becomes_a_copy_at_once() -> None:
+    holder = member(assigned=OwnedTasks({"x": {0: 2, 1: 2}}))
+    held: Held = {(TaskRole.ACTIVE, TaskId("x", number)): ("p",) for number in (0, 1)}
+    revoking = moved(holder, TaskAssignment({"x": ONE}, {"x": frozenset({1})}), epoch=3, held=held)
+    assert revoking.state is MemberState.UNREVOKED_PARTITIONS
+    assert revoking.assigned == OwnedTasks({"x": {0: 2}}, {"x": frozenset({1})})
+    assert revoking.pending_revocation.active == {"x": {1: 2}}
+
+
+def test_a_copy_stays_until_its_member_is_active() -> None:
+    copying = member(assigned=OwnedTasks(standby={"x": ONE}))
+    elsewhere: Held = {(TaskRole.ACTIVE, TaskId("x", 0)): ("q",), (TaskRole.STANDBY, TaskId("x", 0)): ("p",)}
+    target = TaskAssignment({"x": ONE})
+    waiting = moved(copying, target, epoch=3, held=elsewhere)
+    assert (waiting.member_epoch, waiting.state) == (3, MemberState.UNRELEASED_PARTITIONS)
+    assert waiting.assigned == OwnedTasks(standby={"x": ONE})
+    active = moved(waiting, target, epoch=3, held={(TaskRole.STANDBY, TaskId("x", 0)): ("p",)})
+    assert (active.state, active.assigned) == (MemberState.STABLE, OwnedTasks({"x": {0: 3}}))
+
+
 def test_a_member_waits_for_tasks_that_others_own() -> None:
     held: Held = {(TaskRole.ACTIVE, TaskId("x", 1)): ("q",)}
     waiting = moved(member(), TaskAssignment({"x": TWO}), epoch=3, held=held)

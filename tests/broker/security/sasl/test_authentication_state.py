@@ -10,7 +10,7 @@ from fencepost.broker.security.sasl.authentication_state import AuthenticationSt
 
 INITIAL, HANDSHAKE, TOKENS, RAW, OTHER, AUTHENTICATED, EXPIRED, ENDED = State
 
-# As observed of Kafka 4.3: one line for each event, one column for each state. `.` closes without a reply.
+# As observed of Kafka 4.4: one line for each event, one column for each state. `.` closes without a reply.
 # fmt: off
 EXPECTED = """
                        INITIAL     HANDSHAKE   TOKENS      RAW         OTHER       AUTHENTICATED EXPIRED     ENDED
