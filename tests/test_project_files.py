@@ -87,3 +87,13 @@ def test_a_release_whose_tag_is_not_the_version_is_refused(tag: str | None, mess
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert message in refused.stderr
+
+
+def test_pip_takes_exactly_the_versions_of_python_that_the_classifiers_name() -> None:
+    named = [
+        int(found[1])
+        for one in PROJECT["project"]["classifiers"]
+        if (found := re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", one))
+    ]
+    assert named == list(range(named[0], named[-1] + 1))
+    assert PROJECT["project"]["requires-python"] == f">=3.{named[0]},<3.{named[-1] + 1}"
