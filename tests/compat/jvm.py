@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from scripts.apache_kafka import KAFKA_VERSION
 from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_once, call
 
 JVM_CHECKS = CLIENTS_FOLDER / "jvm-checks"
@@ -98,14 +99,14 @@ JVM_CLIENTS: tuple[Client, ...] = (
         "java-4.4",
         tools=TOOLS,
         # The coordinator's jar has the classes of the records that it stores.
-        build=java_program(("kafka-transaction-coordinator", "4.4.0"), sources=[JAVA_COMMON]),
+        build=java_program(("kafka-transaction-coordinator", KAFKA_VERSION), sources=[JAVA_COMMON]),
         broker_settings={"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"},
     ),
     # One tool (kafka-configs) is still part of the broker's own jar.
     Client(
         "tools",
         tools=TOOLS,
-        build=java_program(("kafka-tools", "4.3.0"), ("kafka_2.13", "4.3.0")),
+        build=java_program(("kafka-tools", KAFKA_VERSION), ("kafka_2.13", KAFKA_VERSION)),
         has_long_tests=True,
     ),
     # A member that was killed is missed after its session's time-out, which may be shorter than usual.
@@ -113,7 +114,9 @@ JVM_CLIENTS: tuple[Client, ...] = (
         "streams",
         tools=TOOLS,
         build=java_program(
-            ("kafka-streams", "4.3.0"), ("kafka-tools", "4.3.0"), sources=[CLIENTS_FOLDER / "tools" / "Tool.java"]
+            ("kafka-streams", KAFKA_VERSION),
+            ("kafka-tools", KAFKA_VERSION),
+            sources=[CLIENTS_FOLDER / "tools" / "Tool.java"],
         ),
         broker_settings={
             "group.min.session.timeout.ms": "1000",

@@ -1,4 +1,4 @@
-/** Kafka's command line tools, as they come with Apache Kafka 4.3, against a broker. */
+/** Kafka's command line tools, as they come with Apache Kafka 4.4, against a broker. */
 final class Main {
     private Main() {}
 

@@ -9,7 +9,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.common.utils.internals.Exit;
 
 /** One of Kafka's command line tools, run in this process: its main method, what it printed and how it ended. */
 record Tool(int exitCode, List<String> lines, List<String> errors) {
