@@ -20,6 +20,7 @@ from fencepost.broker.metrics.security_families import QUOTA_FAMILIES, SECURITY_
 from fencepost.broker.metrics.share_families import SHARE_FAMILIES
 from fencepost.broker.metrics.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
 from fencepost.broker.metrics.transaction_families import TRANSACTION_FAMILIES
+from fencepost.broker.metrics.two_phase_families import TWO_PHASE_FAMILIES
 
 
 def _left_out(scrape: Scrape) -> Samples:
@@ -44,6 +45,7 @@ SECTIONS: Final = {
     "Topics": TRAFFIC_FAMILIES,
     "Partitions": PARTITION_FAMILIES,
     "Transactions": TRANSACTION_FAMILIES,
+    "Two-phase commits": TWO_PHASE_FAMILIES,
     "Check-back": CHECK_BACK_FAMILIES,
     "Groups": GROUP_FAMILIES,
     "Dead letters of share groups": SHARE_FAMILIES,

@@ -18,6 +18,7 @@ from fencepost.broker.metrics.engine_families import ENGINE_FAMILIES
 from fencepost.broker.metrics.families import FAMILIES
 from fencepost.broker.metrics.security_families import QUOTA_FAMILIES
 from fencepost.broker.metrics.share_families import SHARE_FAMILIES
+from fencepost.broker.metrics.two_phase_families import TWO_PHASE_FAMILIES
 from tests.broker.metrics.test_broker_families import TIMEOUT_S, Metered, send
 from tests.support.admin_client import create
 
@@ -27,10 +28,10 @@ ADDED_BY_PROMETHEUS = {"job", "instance"}
 ONLY_WHERE_USED = {
     family.name: set(family.labels)
     for family in FAMILIES
-    if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES + ENGINE_FAMILIES + SHARE_FAMILIES
+    if family in QUOTA_FAMILIES + CHECK_BACK_FAMILIES + TWO_PHASE_FAMILIES + ENGINE_FAMILIES + SHARE_FAMILIES
     or family.name in ("fencepost_tls_certificate_expiry_timestamp_seconds", "fencepost_client_metric")
 }
-"""Families without a sample on a broker alone without TLS, quotas, subscriptions and resolvers, with their labels."""
+"""Families without a sample on a broker alone without TLS, quotas, subscriptions, two-phase ids or resolvers."""
 WORDS = {
     *("and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right", "offset", "bool"),
     *("sum", "max", "min", "count", "avg"),
