@@ -4,7 +4,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 
 /** kafka-topics, kafka-configs, kafka-get-offsets, kafka-delete-records. */
 final class TopicTools {
-    static final String CONFIGS = "kafka.admin.ConfigCommand";
+    static final String CONFIGS = "org.apache.kafka.tools.ConfigCommand";
 
     private TopicTools() {}
 
