@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from fencepost.two_phase.commit_ids import HEADER, Commit, new_commit, time_of
 
-
 OF_VERSION_0 = "00000000-0000-0000-0000-000000000000"
 OF_VERSION_4 = "bea446d5-51a5-40d7-8bda-4f88af6b9dbb"
 AN_ID = "01a22660-af43-70ef-b761-9551ea6a393a"
