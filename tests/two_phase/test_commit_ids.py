@@ -37,17 +37,7 @@ def test_a_clock_before_1970_makes_an_id_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "None",
-        "7:0:orders",
-        str(uuid.UUID(int=0)),
-        str(uuid.uuid4()),
-        new_commit().id.upper() + "0",
-        "\0",
-        "ü" * 300,
-    ],
+    "text", ["", "None", "7:0:orders", OF_VERSION_0, OF_VERSION_4, AN_ID.upper(), f"{AN_ID}0", "\0", "ü" * 300]
 )
 def test_other_texts_are_no_ids(text: str) -> None:
     assert time_of(text) is None
