@@ -44,6 +44,7 @@ from fencepost.protocol.messages.streams_groups import (
 
 FIRST_VERSION_WITH_CLIENT_TAGS = 1
 """Members of version 0 do not know the status MISSING_CLIENT_TAGS."""
+ACCEPTABLE_RECOVERY_LAG = 10_000  # records; Kafka's default of group.streams.acceptable.recovery.lag
 TASK_OFFSET_INTERVAL_MS = 60_000  # Kafka's default; without it a member would report its offsets all the time
 DESCRIPTION_NOT_STORED = 1
 
@@ -100,6 +101,7 @@ async def handle_streams_group_heartbeat(
     )
     if response.error_code == ErrorCode.NONE and request.member_epoch >= JOIN_EPOCH:
         response.task_offset_interval_ms = TASK_OFFSET_INTERVAL_MS
+        response.acceptable_recovery_lag = ACCEPTABLE_RECOVERY_LAG
     if context.api_version < FIRST_VERSION_WITH_CLIENT_TAGS:
         known = [one for one in response.status or () if one.status_code != TopologyStatus.MISSING_CLIENT_TAGS]
         response.status = known

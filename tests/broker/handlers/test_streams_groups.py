@@ -70,10 +70,10 @@ async def test_a_member_joins_gets_tasks_and_leaves(broker: GroupBroker) -> None
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_the_group_wants_offsets_each_minute_and_no_description(broker: GroupBroker, version: int) -> None:
+async def test_the_group_says_how_it_wants_offsets_and_wants_no_description(broker: GroupBroker, version: int) -> None:
     joined = await join(broker, version=version)
     assert joined.task_offset_interval_ms == 60_000
-    assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (-1, False)
+    assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (10_000, False)
 
 
 @pytest.mark.parametrize(("version", "is_warned"), [(0, False), (1, True)])

@@ -11,6 +11,7 @@ from tests.differences.sequences import (
     fetch,
     idempotence,
     list_offsets,
+    newer_versions,
     offsets,
     operations,
     produce,
@@ -39,4 +40,5 @@ SEQUENCES: dict[str, Callable[[Exchange], None]] = {
     "quotas": quotas.run,
     "share_groups": share_groups.run,
     "streams_groups": streams_groups.run,
+    "newer_versions": newer_versions.run,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from fencepost.protocol.messages.alter_configs import (
@@ -58,12 +59,21 @@ def run(exchange: Exchange) -> None:
 class Group:
     """Heartbeats of one group; its application repartitions a topic and counts."""
 
-    def __init__(self, exchange: Exchange, base: str, topic: str, **configs: str) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        base: str,
+        topic: str,
+        *,
+        version: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
         self.exchange = exchange
         self.topic = topic
-        self.group_id = exchange.name(base)
+        self.version = version or 0
+        self.group_id = exchange.name(base, version)
         exchange.find_coordinator(self.group_id, GROUP)
-        wanted = [IncrementalAlterableConfig(name, SET, value) for name, value in (EAGER | configs).items()]
+        wanted = [IncrementalAlterableConfig(name, SET, value) for name, value in {**EAGER, **(configs or {})}.items()]
         resource = IncrementalAlterConfigsResource(GROUP_RESOURCE, self.group_id, wanted)
         exchange.call(IncrementalAlterConfigsRequest([resource]), 1)
         exchange.settle()
@@ -100,12 +110,12 @@ class Group:
         return self.request(member_id, JOIN, **(values | fields))
 
     def beat(self, situation: str, member_id: str, epoch: int, **fields: Any) -> Any:
-        return self.exchange.ask(f"heartbeat: {situation}", self.request(member_id, epoch, **fields), 0)
+        return self.exchange.ask(f"heartbeat: {situation}", self.request(member_id, epoch, **fields), self.version)
 
     def join(self, situation: str, member_id: str, **fields: Any) -> Any:
-        return self.exchange.ask(f"join: {situation}", self.joining(member_id, **fields), 0)
+        return self.exchange.ask(f"join: {situation}", self.joining(member_id, **fields), self.version)
 
-    def beat_until_ready(self, situation: str, member_id: str, epoch: int) -> Any:
+    def beat_until_ready(self, situation: str, member_id: str, epoch: int, **fields: Any) -> Any:
         """Until the internal topics are there, however many heartbeats that takes."""
         epochs = [epoch]
 
@@ -115,14 +125,14 @@ class Group:
 
         for _ in range(100):
             time.sleep(PAUSE_S)  # so that all of them are there at once
-            reply = self.exchange.call(self.request(member_id, epochs[0]), 0)
+            reply = self.exchange.call(self.request(member_id, epochs[0], **fields), self.version)
             if is_ready(reply):
                 break
-        self.exchange.ask(f"heartbeat: {situation}", self.request(member_id, epochs[0]), 0)
+        self.beat(situation, member_id, epochs[0], **fields)
         return reply
 
     def describe(self, situation: str) -> None:
-        self.exchange.ask(f"describe: {situation}", StreamsGroupDescribeRequest([self.group_id]), 0)
+        self.exchange.ask(f"describe: {situation}", StreamsGroupDescribeRequest([self.group_id]), self.version)
 
 
 def refusals(exchange: Exchange, topic: str) -> None:
@@ -230,7 +240,7 @@ def offsets(exchange: Exchange, group: Group, epoch: int) -> None:
 
 
 def together(exchange: Exchange, topic: str) -> None:
-    group = Group(exchange, "together", topic, **{"streams.num.standby.replicas": "1"})
+    group = Group(exchange, "together", topic, configs={"streams.num.standby.replicas": "1"})
     first = group.join("the first of two", "first")
     first = group.beat_until_ready("the first of two, with all tasks", "first", first.member_epoch)
     all_tasks = {**NOTHING, "active_tasks": first.active_tasks}
