@@ -17,7 +17,7 @@ SETTINGS = {
     "group.share.min.heartbeat.interval.ms": "500",
     "group.share.heartbeat.interval.ms": "500",
 }
-# Recorded from Apache Kafka 4.3 with the same settings.
+# Recorded from Apache Kafka 4.4 with the same settings.
 EXPECTED = {
     "explicit": [
         "committed: yes",

@@ -25,6 +25,7 @@ SPARK = {"fencepost/spark", "tests/spark"}
 
 MENTIONED = re.compile(r"\b[Kk]afka(?:-clients)? (4\.\d+)")
 MENTIONED_ELSEWHERE = {
+    "docs/clients/flink.md": {"4.3"},  # with which the table was measured
     "docs/clients/java.md": {"4.3"},  # an older client that is tested
     "fencepost/broker/group/consumer/group.py": {"4.0"},  # records of old
     "fencepost/broker/group/streams/records.py": {"4.1"},  # records of old
@@ -35,8 +36,11 @@ MENTIONED_ELSEWHERE = {
     "tests/compat/java-4.4/FINDINGS.md": {"4.3"},  # both answer the same
     "tests/compat/java/FINDINGS.md": {"4.3"},  # an older client that is tested
     "tests/compat/java/Main.java": {"4.3"},  # an older client that is tested
+    "tests/compat/streams/StreamsGroups.java": {"4.3"},  # where it was seen
     "tests/protocol/test_errors.py": {"4.3"},  # what kio was generated from
+    "tests/protocol/test_recorded_frames.py": {"4.3"},  # what spoke when most were recorded
     "tests/protocol/test_transcription.py": {"4.3"},  # what kafka-python and kio know
+    "tests/spark/world.py": {"4.3"},  # where it was seen
 }
 
 

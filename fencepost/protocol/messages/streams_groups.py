@@ -91,7 +91,7 @@ class StreamsEndpointToPartitions:
 class StreamsGroupHeartbeatResponse:
     """Epoch and tasks of the member. The tasks are None when they have not changed.
 
-    acceptable_recovery_lag:       largest lag of a task that has warmed up, in records; -1 for no such limit.
+    acceptable_recovery_lag:       largest lag of a task that has warmed up, in records; -1 without a membership.
     topology_description_required: the member is to send StreamsGroupTopologyDescriptionUpdate.
 
     Errors: INVALID_REQUEST, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED,

@@ -69,11 +69,13 @@ async def test_a_member_joins_gets_tasks_and_leaves(broker: GroupBroker) -> None
     assert (left.error_code, left.member_id, left.member_epoch, left.status) == (ErrorCode.NONE, "a", -1, [])
 
 
-@pytest.mark.parametrize("version", [0, 1])
-async def test_the_group_says_how_it_wants_offsets_and_wants_no_description(broker: GroupBroker, version: int) -> None:
+@pytest.mark.parametrize(("version", "acceptable_lag"), [(0, -1), (1, 10_000)])
+async def test_the_group_says_how_it_wants_offsets_and_wants_no_description(
+    broker: GroupBroker, version: int, acceptable_lag: int
+) -> None:
     joined = await join(broker, version=version)
     assert joined.task_offset_interval_ms == 60_000
-    assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (10_000, False)
+    assert (joined.acceptable_recovery_lag, joined.topology_description_required) == (acceptable_lag, False)
 
 
 @pytest.mark.parametrize(("version", "is_warned"), [(0, False), (1, True)])

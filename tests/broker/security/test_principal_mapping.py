@@ -1,4 +1,4 @@
-"""The rules that make names of the subjects of certificates, as Kafka 4.3 reads them.
+"""The rules that make names of the subjects of certificates, as Kafka 4.4 reads them.
 
 `tests/integration/test_certificate_names.py` asks them about thousands of made-up names.
 """
@@ -58,7 +58,7 @@ def test_the_first_rule_that_matches_makes_the_name(rules: str, subject: str, ex
     ],
 )
 def test_a_rule_makes_the_name_that_kafka_makes(rule: str, subject: str, expected: str | None) -> None:
-    """What Kafka 4.3 on Java 17 answered."""
+    """What Kafka 4.4 on Java 17 answers."""
     assert PrincipalMapping(f"RULE:{rule}").name_of(subject) == expected
 
 

@@ -140,7 +140,7 @@ def complete(driver: ShardDriver) -> TransactionMetadata:
     return driver.transaction
 
 
-# Records: Apache Kafka 4.3's TransactionLogValue reads each of these whole
+# Records: Apache Kafka 4.4's TransactionLogValue reads each of these whole
 
 
 def test_the_records_of_a_kept_transaction_have_the_bytes_that_kafka_reads() -> None:

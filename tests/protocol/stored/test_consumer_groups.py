@@ -1,4 +1,4 @@
-"""The records of groups of the consumer protocol, as Apache Kafka 4.3 wrote them into `__consumer_offsets`."""
+"""The records of groups of the consumer protocol, as Apache Kafka 4.4 writes them into `__consumer_offsets`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of share groups in `__consumer_offsets` and `__share_group_state`, byte for byte as Apache Kafka 4.3
+"""The records of share groups in `__consumer_offsets` and `__share_group_state`, byte for byte as Apache Kafka 4.4
 writes them."""
 
 from __future__ import annotations

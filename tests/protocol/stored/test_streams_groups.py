@@ -1,4 +1,4 @@
-"""The records of streams groups in `__consumer_offsets`, byte for byte as Apache Kafka 4.3 writes them."""
+"""The records of streams groups in `__consumer_offsets`, byte for byte as Apache Kafka 4.4 writes them."""
 
 from __future__ import annotations
 
