@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "check-back": "Ask the sources of transactions in doubt how they end.",
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
+    "tokens": "Create, list, renew and end delegation tokens.",
     "console": "Show a cluster in a web browser.",
     "quotas": "Set, list and remove quotas of users and client ids.",
     "configs": "Show or change settings of brokers, groups and loggers.",
