@@ -25,7 +25,6 @@ SPARK = {"fencepost/spark", "tests/spark"}
 
 MENTIONED = re.compile(r"\b[Kk]afka(?:-clients)? (4\.\d+)")
 MENTIONED_ELSEWHERE = {
-    "docs/clients/flink.md": {"4.3"},  # with which the table was measured
     "docs/clients/java.md": {"4.3"},  # an older client that is tested
     "fencepost/broker/group/consumer/group.py": {"4.0"},  # records of old
     "fencepost/broker/group/streams/records.py": {"4.1"},  # records of old

@@ -77,7 +77,7 @@ final class TransactionTools {
                 + "\"") && line.contains("\"offset\":3") && line.contains("\"metadata\":\"here\"")));
         List<String> transactions = formatted(check, "__transaction_state", "TransactionLogMessageFormatter");
         check.isTrue("the transaction", transactions.stream().anyMatch(line -> line.contains("\"transactionalId\":\""
-                + check.name("producer") + "\"") && line.contains("\"transactionStatus\":4")));
+                + check.name("producer") + "\"") && line.contains("\"transactionStatus\":\"CompleteCommit\"")));
     }
 
     private static List<String> formatted(Check check, String topic, String formatter) throws Exception {
