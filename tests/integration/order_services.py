@@ -32,7 +32,7 @@ class Service:
         self.transactional_id = f"order-{number}"
         self.bootstrap, self._uri = bootstrap, uri
         self._chance = random.Random(number)
-        self._log = PostgresLog()
+        self._log = PostgresLog(weak="accept")
         self._connection = psycopg.connect(uri)
         self._producer: Any = None
         self._left: list[Any] = []  # of sessions that hang

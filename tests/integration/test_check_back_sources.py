@@ -87,7 +87,7 @@ def test_both_sides_say_the_same_whatever_dies_hangs_or_races(
     dsn_file = tmp_path / "shop.dsn"
     dsn_file.write_text(uri)
     with psycopg.connect(uri) as connection:
-        PostgresLog().create(connection)
+        PostgresLog(weak="accept").create(connection)
         connection.execute("CREATE TABLE orders (name text PRIMARY KEY)")
     of_shop = {"ids": "order-*", "type": "sql", "claim": "session", "dsn.file": str(dsn_file), "exhausted": "park"}
     of_shop |= {"first.ms": "100", "interval.ms": "100", "backoff": "1", "checks.max": "1000", "timeout.ms": "2000"}

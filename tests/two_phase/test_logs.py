@@ -133,7 +133,7 @@ def test_a_generation_that_this_database_has_not_given_is_refused(database: Data
 
 def test_a_missing_table_is_named_with_what_makes_it(database: Database) -> None:
     connection = database.connect()
-    log = type(database.log)("elsewhere")
+    log = type(database.log)("elsewhere", weak="accept")
     uses: list[Callable[[], Any]] = [lambda: log.claim(connection, "a"), lambda: log.begin(connection, 1, "a")]
     for use in uses:
         with pytest.raises(MisuseError, match=r"has no table elsewhere: call the log's create\(connection\) once"):

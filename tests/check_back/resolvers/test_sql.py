@@ -201,7 +201,7 @@ async def test_a_stricter_isolation_of_the_database_changes_nothing(shop: Shop) 
 
 def claimed(uri: str) -> tuple[Any, PostgresLog, int]:
     """A connection of a session that has claimed its id, with its log and its generation."""
-    connection, log = psycopg.connect(uri), PostgresLog()
+    connection, log = psycopg.connect(uri), PostgresLog(weak="accept")
     log.create(connection)
     connection.commit()
     generation, _ = log.claim(connection, TOKEN.transactional_id)
