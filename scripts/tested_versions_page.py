@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from scripts.apache_kafka import KAFKA_VERSION
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "clients" / "tested-versions.md"
 BEGIN: Final = "<!-- Made of the pins by `python -m scripts.tested_versions_page`; a test keeps it current. -->\n"
@@ -80,8 +82,13 @@ def _python(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _java(text: str) -> Iterator[tuple[str, str, str]]:
-    for package, version in re.findall(r'\("(kafka[\w.-]*)", "([\w.]+)"\)', text):
-        yield "Maven", package, version
+    for package, version in re.findall(r'\("(kafka[\w.-]*)", ("[\w.]+"|\w+)\)', text):
+        if version.startswith('"'):
+            yield "Maven", package, version.strip('"')
+        elif version == "KAFKA_VERSION":
+            yield "Maven", package, KAFKA_VERSION
+        else:
+            raise ValueError(f"{package} is pinned by {version}, which this page does not know")
 
 
 def _ivy(text: str) -> Iterator[tuple[str, str, str]]:

@@ -19,6 +19,13 @@ def test_a_pin_of_every_registry_is_found() -> None:
     assert {pin.registry for pin in pins()} == {"PyPI", "npm", "Go", "crates.io", "Maven"}
 
 
+def test_a_version_with_an_unknown_name_is_an_error(tmp_path: Path) -> None:
+    jvm = _copy_of_the_pins(tmp_path) / "tests" / "compat" / "jvm.py"
+    jvm.write_text('java_program(("kafka-streams", OTHER))', encoding="utf-8")
+    with pytest.raises(ValueError, match="kafka-streams is pinned by OTHER"):
+        pins(tmp_path)
+
+
 def test_a_raised_pin_makes_the_page_differ(tmp_path: Path) -> None:
     present = PAGE.read_text(encoding="utf-8")
     raised = _copy_of_the_pins(tmp_path) / "tests" / "compat" / "rust-rdkafka" / "Cargo.toml"
