@@ -68,6 +68,7 @@ TABLES = {
 CALLED_BY_LIBRARIES = {
     "fencepost/cli/commands.py: LazyGroup.format_commands": "click calls it for --help",
     "fencepost/cli/commands.py: LazyGroup.resolve_command": "click calls it to find a command",
+    "fencepost/cli/token_login.py: _TokenScram.is_authenticated": "kafka-python calls it after a log-in",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.SSLSyscallError": "asyncio names it in its except clauses",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.SSLZeroReturnError": "asyncio names it in its except clauses",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.CertificateError": "asyncio names it in its except clauses",

@@ -84,6 +84,7 @@ class ClientSecurity:
 
     tls:   context of connections with TLS; None without.
     mechanism: name of the SASL mechanism; None without. token: makes a token, for OAUTHBEARER.
+    is_delegated: name and password are the id and the HMAC of a delegation token.
     """
 
     protocol: str = "PLAINTEXT"
@@ -92,6 +93,7 @@ class ClientSecurity:
     username: str = ""
     password: str = ""
     token: Callable[[], str] | None = None
+    is_delegated: bool = False
 
     def __repr__(self) -> str:
         return f"ClientSecurity({self.protocol}, {self.mechanism})"
@@ -106,6 +108,11 @@ class ClientSecurity:
         from fencepost.protocol.sasl_login import escaped_name
 
         options["sasl_mechanism"] = self.mechanism
+        if self.is_delegated:
+            from fencepost.cli.token_login import log_in_by_tokens
+
+            log_in_by_tokens(self.mechanism)
+            return {**options, "sasl_plain_username": self.username, "sasl_plain_password": self.password}
         if self.token is None:
             name = self.username
             if self.mechanism != "PLAIN":
@@ -121,7 +128,9 @@ class ClientSecurity:
         if self.mechanism is None:
             return ClientOptions(self.tls, client_id=client_id)
         return ClientOptions(
-            self.tls, Credentials(self.mechanism, self.username, self.token or self.password), client_id
+            self.tls,
+            Credentials(self.mechanism, self.username, self.token or self.password, self.is_delegated),
+            client_id,
         )
 
 
@@ -231,7 +240,8 @@ def security_of(properties: Properties) -> ClientSecurity:
         from fencepost.cli.client_tokens import token_source
 
         return ClientSecurity(protocol, tls, mechanism, token=token_source(known, _jaas_options(known)))
-    return ClientSecurity(protocol, tls, mechanism, *_name_and_password(known, mechanism))
+    name, password, is_delegated = _name_and_password(known, mechanism)
+    return ClientSecurity(protocol, tls, mechanism, name, password, is_delegated=is_delegated)
 
 
 def _known(properties: Properties) -> dict[str, Property]:
@@ -293,11 +303,19 @@ def _jaas_options(properties: Properties) -> Mapping[str, str]:
         raise WrongPropertiesError(f"{properties['sasl.jaas.config'].place}: sasl.jaas.config: {error}") from None
 
 
-def _name_and_password(properties: Properties, mechanism: str) -> tuple[str, str]:
+def _name_and_password(properties: Properties, mechanism: str) -> tuple[str, str, bool]:
+    """Name, password, and whether they are the id and the HMAC of a delegation token."""
+    is_delegated = False
     name, password = secret(properties, "sasl.username"), secret(properties, "sasl.password")
     if name is None and password is None:
         options = _jaas_options(properties)
         name, password = options.get("username"), options.get("password")
+        is_delegated = options.get("tokenauth", "").lower() == "true"
+    if is_delegated and mechanism == "PLAIN":
+        raise WrongPropertiesError(
+            f"{properties['sasl.jaas.config'].place}: sasl.jaas.config: a delegation token (tokenauth) needs a "
+            "sasl.mechanism of SCRAM"
+        )
     if name is None or password is None:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
         raise WrongPropertiesError(
@@ -305,7 +323,7 @@ def _name_and_password(properties: Properties, mechanism: str) -> tuple[str, str
             f'org.apache.kafka.common.security.{module} required username="NAME" password="PASSWORD";  '
             "or sasl.username and sasl.password"
         )
-    return name, password
+    return name, password, is_delegated
 
 
 def _token_provider(token: Callable[[], str]) -> Any:

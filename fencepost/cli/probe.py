@@ -171,7 +171,8 @@ def _log_in(connection: socket.socket, security: ClientSecurity, deadline_s: flo
     from fencepost.protocol.sasl_login import LoginError, login
 
     try:
-        steps = login(mechanism, security.username, security.password, security.token, secrets.token_hex(16))
+        name, password, nonce = security.username, security.password, secrets.token_hex(16)
+        steps = login(mechanism, name, password, security.token, nonce, is_delegated=security.is_delegated)
         token = next(steps)
     except WrongPropertiesError as error:
         raise NoLoginError(str(error)) from None

@@ -15,11 +15,12 @@ Exchange = Generator[bytes, bytes, None]
 @dataclass(frozen=True)
 class Credentials:
     """Who logs in, and by which mechanism. secret: the password, or the token of OAUTHBEARER, or a function that makes
-    one for each connection."""
+    one for each connection. is_delegated: user and secret are the id and the HMAC of a delegation token."""
 
     mechanism: str
     user: str
     secret: str | Callable[[], str] = field(repr=False)
+    is_delegated: bool = False
 
 
 def exchange(credentials: Credentials, nonce: str) -> Exchange:
@@ -28,7 +29,8 @@ def exchange(credentials: Credentials, nonce: str) -> Exchange:
         raise LogInRefusedError(f"this client has no mechanism {credentials.mechanism}; it has {', '.join(MECHANISMS)}")
     secret = credentials.secret if isinstance(credentials.secret, str) else credentials.secret()
     token = secret.strip if credentials.mechanism == "OAUTHBEARER" else None
-    return _refusals_in_words(login(credentials.mechanism, credentials.user, secret, token, nonce))
+    steps = login(credentials.mechanism, credentials.user, secret, token, nonce, is_delegated=credentials.is_delegated)
+    return _refusals_in_words(steps)
 
 
 def _refusals_in_words(steps: Exchange) -> Exchange:

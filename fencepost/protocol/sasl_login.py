@@ -1,6 +1,6 @@
 """A log-in by SASL, from the side of the client: the next message, given the broker's answer. Pure.
 
-Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER).
+Source: RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER); KIP-48.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Final
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 """Those that `login` has, in the order in which a client prefers them."""
 _DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+DELEGATED: Final = ",tokenauth=true"
+"""The extension of Kafka's SCRAM for delegation tokens (KIP-48; Kafka's ScramExtensions)."""
 MAXIMUM_ITERATIONS: Final = 1_000_000
 """More would keep this machine busy for seconds: the log-in at a broker that demands them fails."""
 
@@ -25,12 +27,23 @@ class LoginError(Exception):
     """The broker's answers are not those of the mechanism; the message ends a sentence about the broker."""
 
 
-def login(mechanism: str, username: str, password: str, token: Callable[[], str] | None, nonce: str) -> Login:
-    """The messages of a log-in. nonce: random, of printable characters without commas. Raises LoginError."""
+def login(
+    mechanism: str,
+    username: str,
+    password: str,
+    token: Callable[[], str] | None,
+    nonce: str,
+    *,
+    is_delegated: bool = False,
+) -> Login:
+    """The messages of a log-in. nonce: random, of printable characters without commas. Raises LoginError.
+
+    is_delegated: the name is the id of a delegation token, the password its HMAC in Base64; SCRAM alone knows it.
+    """
     if token is not None:
         return _oauthbearer(token())
     if mechanism in _DIGESTS:
-        return _scram(mechanism, username, password, nonce)
+        return _scram(mechanism, username, password, nonce, DELEGATED if is_delegated else "")
     return _plain(username, password)
 
 
@@ -54,9 +67,9 @@ def _oauthbearer(token: str) -> Login:
         yield b"\x01"  # the broker has refused the token, and says so after this
 
 
-def _scram(mechanism: str, username: str, password: str, nonce: str) -> Login:
+def _scram(mechanism: str, username: str, password: str, nonce: str, extensions: str) -> Login:
     digest = _DIGESTS[mechanism]
-    first = f"n={escaped_name(username)},r={nonce}"
+    first = f"n={escaped_name(username)},r={nonce}{extensions}"
     challenge = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
     fields = _fields(challenge)
     try:

@@ -16,6 +16,7 @@ from cryptography.x509 import load_pem_x509_certificates
 
 from fencepost.cli.client_properties import Property, WrongPropertiesError, read_file
 from fencepost.cli.client_security import ClientSecurity, security_of
+from fencepost.client.log_in import Credentials
 from tests.support.certificates import Authority, CertificateFiles
 
 PLAIN_LOGIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="se=;cret";'
@@ -113,6 +114,22 @@ def test_secrets_may_stand_in_files(tmp_path: Path) -> None:
     login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="{place}";'
     found = of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=login)
     assert (found.username, found.password) == ("bob", "hidden")
+
+
+def test_a_login_module_may_name_a_delegation_token() -> None:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    login = f'{module} required username="id" password="aG1hYw==" tokenauth="true";'
+    found = of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=login)
+    assert (found.username, found.password, found.is_delegated) == ("id", "aG1hYw==", True)
+    assert found.own_options("me").credentials == Credentials("SCRAM-SHA-256", "id", "aG1hYw==", is_delegated=True)
+    other = of(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_jaas_config=login.replace('"true"', '"false"'),
+    )
+    assert not other.is_delegated
+    with pytest.raises(WrongPropertiesError, match=r"needs a sasl.mechanism of SCRAM"):
+        of(security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", sasl_jaas_config=login)
 
 
 @pytest.mark.parametrize("kind", ["PEM files", "PEM texts", "PKCS12", "librdkafka"])

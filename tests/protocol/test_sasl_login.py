@@ -38,6 +38,15 @@ def test_the_example_of_rfc_7677() -> None:
         client.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
 
 
+def test_an_extension_of_kafka_names_a_delegation_token_and_the_proof_covers_it() -> None:
+    client = login("SCRAM-SHA-256", "user", "pencil", None, NONCE, is_delegated=True)
+    assert next(client) == f"n,,n=user,r={NONCE},tokenauth=true".encode()
+    plain = login("SCRAM-SHA-256", "user", "pencil", None, NONCE)
+    next(plain)
+    challenge = f"r={NONCE}x,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    assert client.send(challenge) != plain.send(challenge)
+
+
 def _challenged(challenge: str) -> Login:
     client = login("SCRAM-SHA-256", "user", "pencil", None, NONCE)
     next(client)
