@@ -93,7 +93,8 @@ def flink(name: str, *sources: Path) -> Client:
 
 
 JVM_CLIENTS: tuple[Client, ...] = (
-    Client("java", tools=TOOLS, build=java_program(("kafka-clients", "4.3.0"), sources=[JAVA_COMMON])),
+    Client("java", tools=TOOLS, build=java_program(("kafka-clients", KAFKA_VERSION), sources=[JAVA_COMMON])),
+    Client("java-4.3", tools=TOOLS, build=java_program(("kafka-clients", "4.3.0"), sources=[JAVA_COMMON])),
     Client("java-3.9", tools=TOOLS, build=java_program(("kafka-clients", "3.9.2"), sources=[JAVA_COMMON])),
     Client(
         "java-4.4",

@@ -33,8 +33,8 @@ MENTIONED_ELSEWHERE = {
     "fencepost/protocol/stored/consumer_groups.py": {"4.0"},  # records of old
     "fencepost/protocol/stored/streams_groups.py": {"4.1"},  # records of old
     "tests/compat/java-4.4/FINDINGS.md": {"4.3"},  # both answer the same
-    "tests/compat/java/FINDINGS.md": {"4.3"},  # an older client that is tested
-    "tests/compat/java/Main.java": {"4.3"},  # an older client that is tested
+    "tests/compat/java-4.3/FINDINGS.md": {"4.3"},  # an older client that is tested
+    "tests/compat/java-4.3/Main.java": {"4.3"},  # an older client that is tested
     "tests/compat/streams/StreamsGroups.java": {"4.3"},  # where it was seen
     "tests/protocol/test_errors.py": {"4.3"},  # what kio was generated from
     "tests/protocol/test_recorded_frames.py": {"4.3"},  # what spoke when most were recorded

@@ -1,4 +1,4 @@
-/** kafka-clients 4.3: what it shares with older versions, and what is new in it. */
+/** kafka-clients 4.4: what it shares with older versions, and what is new in it. */
 final class Main {
     private Main() {}
 
