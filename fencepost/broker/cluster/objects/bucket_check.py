@@ -5,13 +5,24 @@ A fault that is found later is found while clients wait.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from fencepost.broker.cluster.objects.location import ObjectLocation
-from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError, ObjectStoreRefusedError
+from fencepost.broker.cluster.objects.store import (
+    ObjectStore,
+    ObjectStoreError,
+    ObjectStoreRefusedError,
+    ObjectStoreTroubleError,
+)
 
 CHECKED_PREFIX = "check/"
+PAUSES_S: Final = (0.25, 0.75, 2.0)
+"""Before the repeats of a step that the store did not answer: one lost connection must not end a start."""
+QUICK_S: Final = 5.0
+"""A step that has taken longer is not repeated: the store is away or frozen, and the operator waits for the reason."""
 
 
 class UnusableBucketError(Exception):
@@ -61,7 +72,7 @@ async def check_bucket(store: ObjectStore, location: ObjectLocation) -> None:
     )
     for doing, right, step in steps:
         try:
-            is_as_expected = await step()
+            is_as_expected = await _repeated(step)
         except ObjectStoreError as error:
             raise UnusableBucketError(f"{location} cannot be {doing}: {error}. {remedy(error, right)}") from error
         if not is_as_expected:
@@ -69,3 +80,16 @@ async def check_bucket(store: ObjectStore, location: ObjectLocation) -> None:
                 f"{location} cannot be {doing}: it does not give back what was put. A cluster needs a store that is "
                 "consistent after each write, as S3 is"
             )
+
+
+async def _repeated(step: Callable[[], Awaitable[bool]]) -> bool:
+    now_s = asyncio.get_running_loop().time
+    began_s = now_s()
+    for pause_s in PAUSES_S:
+        try:
+            return await step()
+        except ObjectStoreTroubleError:
+            if now_s() - began_s > QUICK_S:
+                raise
+            await asyncio.sleep(pause_s)
+    return await step()
