@@ -19,7 +19,7 @@ PINNED_ELSEWHERE = {
     "tests/compat/kafka_python_tests/__main__.py": {"4.0.0", "4.3.0"},  # brokers that kafka-python's tests know
     "tests/docs/test_moving_page.py": {"4.3.1"},  # MirrorMaker, which follows later
     "tests/scripts/test_newer_clients.py": {"4.3.0", "4.4.0"},  # invented answers
-    "tests/scripts/test_environment.py": {"4.3.0"},  # of another project
+    "tests/scripts/test_environment.py": {"4.4.0"},  # of PySpark
 }
 SPARK = {"fencepost/spark", "tests/spark"}
 """Folders whose versions are Spark's."""

@@ -62,14 +62,18 @@ class WaitingCopies:
 
     def _round_later(self) -> None:
         if self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(ROUND_S, ROUND_TIMER.callback(self._begin_round))
+            self._timer = self._next_round()
+
+    def _next_round(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(ROUND_S, ROUND_TIMER.callback(self._begin_round))
 
     def _begin_round(self) -> None:
-        self._timer = None
+        # First: no error of this round may end the rounds.
+        self._timer = timer = self._next_round()
         keys = self._coordinator.waiting()
-        if keys or self._coordinator.is_loading:
-            self._round_later()
+        if not keys and not self._coordinator.is_loading:
+            timer.cancel()
+            self._timer = None
         for key in keys[:MOST_KEYS]:
             self._keep(ROUND.start(self._ask(key), concerns=key))
 

@@ -20,6 +20,7 @@ from fencepost.broker.hosting import background_opening, topics
 from fencepost.broker.hosting.placement import NodeAddress
 from fencepost.broker.hosting.store_poll import STORE_POLL
 from fencepost.broker.kernel import supervision
+from fencepost.broker.kernel.supervision import Place
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from fencepost.broker.log.directory import log_opening
 from fencepost.broker.log.directory.log_directory import LogDirectory
@@ -29,11 +30,12 @@ from fencepost.broker.process import serve
 from fencepost.broker.quotas import connections as connection_quotas
 from fencepost.broker.quotas.addresses import address_of
 from fencepost.broker.security.delegation_token_store import DelegationTokens
-from fencepost.broker.share import coordinator, dead_letter_copies, share_partitions
+from fencepost.broker.share import coordinator, dead_letter_copies, share_partitions, waiting_copies
 from fencepost.broker.share import service as share_service
 from fencepost.broker.share.dead_letter_logs import DeadLetterLogs
 from fencepost.broker.share.dead_letters import is_under_way
 from fencepost.broker.share.partition import SharePartition
+from fencepost.broker.share.shard import SharePartitionKey
 from fencepost.broker.share.share_partitions import ServedSharePartitions
 from fencepost.broker.storage import sync_threads
 from fencepost.broker.storage.disk import StorageError
@@ -477,6 +479,68 @@ async def reading(shares: ShareBroker) -> int:
 def led(shares: ShareBroker) -> ServedSharePartitions:
     found: ServedSharePartitions = shares.node.services.shares.share_partitions
     return found
+
+
+def rounds(shares: ShareBroker, monkeypatch: pytest.MonkeyPatch, keys: list[SharePartitionKey]) -> Any:
+    """The copies that wait: these, in rounds that follow each other quickly."""
+    monkeypatch.setattr(waiting_copies, "ROUND_S", 0.01)
+    copies = shares.node.services.shares.waiting_copies
+    monkeypatch.setattr(copies._coordinator, "waiting", lambda: keys)
+    return copies
+
+
+@plants(waiting_copies.ROUND_TIMER)
+@unforeseen
+async def test_rounds_over_waiting_copies_go_on_after_one_that_failed(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = rounds(shares, monkeypatch, [])
+    begun: list[bool] = []
+
+    def none_waits() -> list[SharePartitionKey]:
+        begun.append(True)
+        return []
+
+    monkeypatch.setattr(copies._coordinator, "waiting", raising(error, times=1, then=none_waits))
+    with logged(waiting_copies.ROUND_TIMER):
+        copies._round_later()
+        await until(lambda: bool(begun))
+    await until(lambda: copies._timer is None)
+
+
+@plants(waiting_copies.ROUND, waiting_copies.CONTINUATION)
+@unforeseen
+@pytest.mark.parametrize("place", [waiting_copies.ROUND, waiting_copies.CONTINUATION], ids=["round", "continuation"])
+async def test_a_waiting_copy_that_failed_is_tried_in_the_next_round(
+    shares: ShareBroker, error: BaseException, monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    topic = shares.node.services.topics.metadata.get("orders")
+    assert topic is not None
+    key = SharePartitionKey("g", topic.topic_id, 0)
+    keys = [key]
+    copies = rounds(shares, monkeypatch, keys)
+    done: list[SharePartitionKey] = []
+    step = "_ask" if place is waiting_copies.ROUND else "_load"
+
+    async def end(found: SharePartitionKey) -> None:
+        done.append(found)
+        keys.clear()
+        copies._loading.discard(found)
+
+    failing = raising(error, times=1)
+
+    async def fail_once(found: SharePartitionKey) -> None:
+        try:
+            failing()
+        except BaseException:
+            copies._loading.discard(found)
+            raise
+        await end(found)
+
+    monkeypatch.setattr(copies, step, fail_once)
+    with logged(place, str(key)):
+        copies._round_later()
+        await until(lambda: done == [key])
 
 
 @plants(share_partitions.SHARE_LOAD)
