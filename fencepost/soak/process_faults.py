@@ -20,6 +20,8 @@ HANG_LIMIT_S = 10.0
 """After this silence a broker's process is killed and started again."""
 FROZEN_SHORTLY_S = (0.2, 6.0)
 """Well below HANG_LIMIT_S: on a busy machine a process is silent for longer than it is frozen."""
+HEARD_AGAIN_S = 3.0
+"""After a short freeze: two that follow each other closely would be one silence, too long for the broker."""
 REPLACED_TIMEOUT_S = 60.0
 DISK_FULL_S = (0.5, 4.0)
 LOOK_S = 0.05
@@ -77,6 +79,7 @@ class ProcessFaults:
             went_on = self._broker.signal_process(process_id, signal.SIGCONT)
             if not went_on and self._broker.starts_count == starts_count:
                 self._findings.append(f"node {node_id} was ended, though it was frozen for {duration_s:.1f} s only")
+            yield HEARD_AGAIN_S
 
     def hang(self) -> Iterator[float]:
         """SIGSTOP, until the parent finds that the process hangs and kills it."""
