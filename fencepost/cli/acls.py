@@ -15,7 +15,7 @@ from fencepost.broker.security.acls import (
     AclPermission,
     AclResource,
 )
-from fencepost.cli.connection import bootstrap_option, json_option, refusal
+from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import print_rows
 from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.acls import (
@@ -228,7 +228,7 @@ def add(bootstrap: str, as_json: bool, pattern: str, **options: Any) -> None:
     ]
     with brokers(bootstrap) as cluster:
         results = cluster.send(CreateAclsRequest(wanted)).results
-    _check(results)
+    check_replies(*results)
     _print([_row(one, one.resource_type, one.resource_name, one.resource_pattern_type) for one in wanted], as_json)
 
 
@@ -245,7 +245,7 @@ def list_acls(bootstrap: str, as_json: bool, pattern: str, principals: Sequence[
     with brokers(bootstrap) as cluster:
         for wanted in filters:
             reply = cluster.send(_describing(wanted))
-            _check([reply])
+            check_replies(reply)
             for found in reply.resources:
                 for rule in found.acls:
                     row = _row(rule, found.resource_type, found.resource_name, found.pattern_type)
@@ -278,7 +278,7 @@ def remove(bootstrap: str, as_json: bool, pattern: str, is_sure: bool, **options
         click.confirm(f"Remove these ACLs of {names}?", abort=True, err=True)
     with brokers(bootstrap) as cluster:
         results = cluster.send(DeleteAclsRequest(filters)).filter_results
-    _check(results)
+    check_replies(*results)
     removed = [rule for result in results for rule in result.matching_acls]
     rows = [_row(one, one.resource_type, one.resource_name, one.pattern_type) for one in removed]
     _print(list({tuple(row.values()): row for row in rows}.values()), as_json)
@@ -311,14 +311,6 @@ def _describing(wanted: DeleteAclsFilter) -> DescribeAclsRequest:
         wanted.operation,
         wanted.permission_type,
     )
-
-
-def _check(results: Iterable[Any]) -> None:
-    from kafka.errors import for_code
-
-    for result in results:
-        if result.error_code:
-            raise click.ClickException(refusal(for_code(result.error_code), result.error_message))
 
 
 _COLUMNS: Final = ("resource_type", "resource_name", "pattern", "permission", "principal", "host", "operation")

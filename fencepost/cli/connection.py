@@ -200,6 +200,15 @@ def describe_topic(admin: Any, name: str) -> dict[str, Any]:
     return description
 
 
+def check_replies(*replies: Any) -> None:
+    """Raise ClickException for the first reply, or part of one, that has an error."""
+    from kafka.errors import for_code
+
+    for reply in replies:
+        if reply.error_code:
+            raise click.ClickException(refusal(for_code(reply.error_code), getattr(reply, "error_message", None)))
+
+
 def no_such(kind: str, name: str, command: str) -> NoReturn:
     """Raise ClickException: this name does not exist, and the command that lists those that do."""
     raise click.ClickException(f"there is no {kind} {name!r}; `fencepost {command} list` shows which there are")

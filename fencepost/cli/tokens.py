@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fencepost.cli.connection import bootstrap_option, json_option, refusal
+from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import Done, format_time, print_done, print_rows
 from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.delegation_tokens import (
@@ -91,7 +91,7 @@ def create(
     )
     with brokers(bootstrap) as cluster:
         made = cluster.send(request)
-    _check(made)
+    check_replies(made)
     hmac = base64.b64encode(made.hmac).decode()
     fields = {
         "token_id": made.token_id,
@@ -143,7 +143,7 @@ def renew(token_id: str, period: int | None, bootstrap: str, as_json: bool) -> N
     with brokers(bootstrap) as cluster:
         hmac = _hmac(cluster, token_id)
         reply = cluster.send(RenewDelegationTokenRequest(hmac, DEFAULT if period is None else period))
-    _check(reply)
+    check_replies(reply)
     _print_expiry(token_id, reply.expiry_timestamp_ms, as_json)
 
 
@@ -165,7 +165,7 @@ def expire(token_id: str, period: int | None, is_sure: bool, bootstrap: str, as_
     with brokers(bootstrap) as cluster:
         hmac = _hmac(cluster, token_id)
         reply = cluster.send(ExpireDelegationTokenRequest(hmac, DEFAULT if period is None else period))
-    _check(reply)
+    check_replies(reply)
     if period is None:
         print_done(Done(f"{token_id}: removed", {"token_id": token_id, "removed": True}), as_json=as_json)
     else:
@@ -175,7 +175,7 @@ def expire(token_id: str, period: int | None, is_sure: bool, bootstrap: str, as_
 def _described(cluster: BlockingCluster, owners: Sequence[tuple[str, str]] = ()) -> Sequence[DescribedDelegationToken]:
     chosen = [DescribeDelegationTokenOwner(*owner) for owner in owners] or None
     reply = cluster.send(DescribeDelegationTokenRequest(chosen))
-    _check(reply)
+    check_replies(reply)
     found: list[DescribedDelegationToken] = reply.tokens
     return sorted(found, key=lambda token: (token.issue_timestamp, token.token_id))
 
@@ -205,10 +205,3 @@ def _row(token: DescribedDelegationToken) -> dict[str, Any]:
 def _print_expiry(token_id: str, expires_ms: int, as_json: bool) -> None:
     expires = format_time(expires_ms)
     print_done(Done(f"{token_id}: expires {expires}", {"token_id": token_id, "expires": expires}), as_json=as_json)
-
-
-def _check(reply: Any) -> None:
-    from kafka.errors import for_code
-
-    if reply.error_code:
-        raise click.ClickException(refusal(for_code(reply.error_code), None))

@@ -21,7 +21,7 @@ from fencepost.broker.hosting.scram_credentials import (
     ScramMechanism,
     credential_of,
 )
-from fencepost.cli.connection import bootstrap_option, json_option, refusal
+from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.scram_credentials import (
@@ -135,7 +135,7 @@ def set_user(
         with brokers(bootstrap) as cluster:
             for mechanism, (salt, salted_password) in salted.items():
                 upsertion = ScramCredentialUpsertion(name, mechanism, iterations, salt, salted_password)
-                _check(cluster.send(AlterUserScramCredentialsRequest([], [upsertion])).results)
+                check_replies(*cluster.send(AlterUserScramCredentialsRequest([], [upsertion])).results)
     print_done(_set(name, [_shown(mechanism) for mechanism in chosen]), as_json=as_json)
 
 
@@ -161,7 +161,7 @@ def list_users(data_directory: str | None, users_file: str | None, bootstrap: st
     else:
         with brokers(bootstrap) as cluster:
             reply = cluster.send(DescribeUserScramCredentialsRequest(None))
-        _check([reply, *reply.results])
+        check_replies(reply, *reply.results)
         rows = [
             _row(one.user, _shown(ScramMechanism(info.mechanism)), info.iterations)
             for one in reply.results
@@ -202,10 +202,10 @@ def remove(
             if not removed and not found.error_code:
                 _require(name, removed)
             if not removed:
-                _check([found])
+                check_replies(found)
             for mechanism in removed:
                 deletion = ScramCredentialDeletion(name, mechanism)
-                _check(cluster.send(AlterUserScramCredentialsRequest([deletion], [])).results)
+                check_replies(*cluster.send(AlterUserScramCredentialsRequest([deletion], [])).results)
     print_done(Done(f"{name}: removed", {"user": name, "removed": True}), as_json=as_json)
 
 
@@ -255,14 +255,6 @@ def _user_name(name: str) -> Any:
     from fencepost.protocol.messages.scram_credentials import UserName
 
     return UserName(name)
-
-
-def _check(results: Sequence[Any]) -> None:
-    from kafka.errors import for_code
-
-    for result in results:
-        if result.error_code:
-            raise click.ClickException(refusal(for_code(result.error_code), result.error_message))
 
 
 # A data directory

@@ -120,7 +120,7 @@ def dead_letters(
 ) -> list[Record]:
     """The records of a copy, one for each offset: of an offset without a source, only the headers.
 
-    sources: the original records by offset, as far as they are copied.
+    sources: the original records that are copied, by offset.
     """
     records = []
     for offset in range(first_offset, last_offset + 1):

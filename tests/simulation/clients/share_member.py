@@ -31,7 +31,7 @@ FIRST_EPOCH, LAST_EPOCH = 0, -1
 
 
 class Fates:
-    """What became of the records of one partition, as far as members know.
+    """The fates of the records of one partition, as its members know them.
 
     delivered: all that were handed out. attempted, confirmed: by kind of acknowledgement.
     after_their_end: records that were handed out after their acceptance or rejection was confirmed.
