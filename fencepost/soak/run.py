@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -53,6 +54,8 @@ WRONG_EVENTS_OF_MACHINES = (
     b"flush_conflicts",
     b"segment_not_brought",
 )
+UNREADABLE_FOR_NOW = re.compile(rb"cannot (get|get a part of|list) s3://")
+LOST = b"records are lost"
 
 
 class Soak:
@@ -239,7 +242,7 @@ class Soak:
             report.partitions_offline += log.count(b"partition_went_offline")
             if b"Traceback" in log:
                 report.findings.append(f"the broker wrote a traceback; see {path}")
-            lines = [line for line in log.splitlines() if not _is_expected(line)]
+            lines = [line for line in log.splitlines() if not is_expected(line)]
             report.findings += [
                 f"the broker reported {event.decode()}; see {path}"
                 for event in (*WRONG_EVENTS, *(WRONG_EVENTS_OF_MACHINES if self._plan.machine_count else ()))
@@ -278,9 +281,9 @@ class Soak:
         self._log.write(line + "\n")
 
 
-def _is_expected(line: bytes) -> bool:
-    """Whether a line of a broker's log tells of an object store that is away.
+def is_expected(line: bytes) -> bool:
+    """Whether a line of a broker's log only says that the object store is away or busy.
 
     The broker tries again, and the final read needs every partition.
     """
-    return b"partition_admission_failed" in line and b"cannot get a part of s3://" in line
+    return b"partition_admission_failed" in line and UNREADABLE_FOR_NOW.search(line) is not None and LOST not in line

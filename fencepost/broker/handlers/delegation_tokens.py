@@ -6,9 +6,9 @@ DelegationTokenControlManager.
 
 from __future__ import annotations
 
-import secrets
 from typing import Any, Final, NamedTuple
 
+from fencepost.broker.kernel.random_ids import base64_uuid
 from fencepost.broker.requests.administrative_changes import audited_by_handler
 from fencepost.broker.requests.api import RequestContext, api
 from fencepost.broker.requests.declared_errors import DELEGATION_TOKENS, ONE_TOKEN, codes
@@ -37,7 +37,6 @@ from fencepost.protocol.messages.delegation_tokens import (
 )
 
 NO_TIMESTAMP_MS: Final = -1
-TOKEN_ID_BYTES: Final = 16
 """As many as in Kafka's, which are random UUIDs: nobody can guess an id."""
 
 
@@ -138,7 +137,7 @@ async def handle_create_delegation_token(
     if has_long_names(str(owner), str(requester), renewers):
         response.error_code = ErrorCode.INVALID_REQUEST
         return response
-    token_id = secrets.token_urlsafe(TOKEN_ID_BYTES)
+    token_id = base64_uuid()
     try:
         token = await tokens.create(token_id, str(owner), str(requester), renewers, request.max_lifetime_ms)
     except StorageError:

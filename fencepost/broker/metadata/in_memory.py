@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Self
 
+from fencepost.broker.kernel.random_ids import base64_uuid
 from fencepost.broker.metadata.image import TopicMetadata, collision_key
-from fencepost.broker.metadata.store import new_cluster_id
 
 
 class InMemoryMetadataStore:
@@ -21,7 +21,7 @@ class InMemoryMetadataStore:
     def __init__(self, cluster_id: str | None = None) -> None:
         self.on_topics_changed: list[Callable[[], None]] = []
         self.on_documents_changed: list[Callable[[], None]] = []
-        self._cluster_id = cluster_id or new_cluster_id()
+        self._cluster_id = cluster_id or base64_uuid()
         self._topics: dict[str, TopicMetadata] = {}
         self._deletions: dict[bytes, TopicMetadata] = {}
         self._versioned: dict[str, tuple[bytes, int]] = {}

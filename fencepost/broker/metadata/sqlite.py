@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fencepost.broker.kernel.events import get_logger
+from fencepost.broker.kernel.random_ids import base64_uuid
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.change_count import (
     COUNT_SUFFIX,
@@ -34,7 +35,6 @@ from fencepost.broker.metadata.change_count import (
 )
 from fencepost.broker.metadata.copy import COPY_SUFFIX, read_copy, write_copy, write_durably
 from fencepost.broker.metadata.image import TopicMetadata
-from fencepost.broker.metadata.store import new_cluster_id
 from fencepost.broker.metadata.write_ahead_log import DroppedTail, dropped_tail
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.checked_json import INT32_MAX, JsonError, parse_object, shown, text_of, whole_of
@@ -466,7 +466,7 @@ class SqliteMetadataStore:
         self._check_founding()
         database.executescript(
             f"BEGIN IMMEDIATE;{_SCHEMA}"
-            f"INSERT INTO cluster VALUES (1, '{new_cluster_id()}');"
+            f"INSERT INTO cluster VALUES (1, '{base64_uuid()}');"
             f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
         )
         # The file's own directory entry; SQLite syncs it for its journals only.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -78,12 +76,3 @@ class MetadataStore(Protocol):
         may_use_reserve: true for changes that free space on a full disk.
         """
         ...
-
-
-def new_cluster_id() -> str:
-    """Return a random id as Kafka writes one: 16 bytes in URL-safe base64 without padding, not starting with a dash."""
-    while True:
-        text = base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode("ascii")
-        # A leading dash reads as an option on command lines; Kafka's Uuid.randomUuid leaves such ids out as well.
-        if not text.startswith("-"):
-            return text

@@ -17,7 +17,7 @@ from typing import Final
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
 from fencepost.broker.cluster.postgres.history import record_history, require_history
 from fencepost.broker.kernel.events import get_logger
-from fencepost.broker.metadata.store import new_cluster_id
+from fencepost.broker.kernel.random_ids import base64_uuid
 from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
@@ -242,7 +242,7 @@ async def _create(connection: Connection, address: PostgresAddress) -> None:
     if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", address.schema):
         await connection.execute(f"CREATE SCHEMA {address.schema}")
     await connection.execute(_creation())
-    cluster_id = new_cluster_id()
+    cluster_id = base64_uuid()
     await connection.execute("INSERT INTO cluster (one, cluster_id, format) VALUES (1, $1, $2)", cluster_id, FORMAT)
     await record_history(connection)
     log.info("cluster_founded", at=address.shown, cluster_id=cluster_id)
