@@ -37,7 +37,12 @@ class BlockingCalls:
         if hasattr(producer, "fencepost_statistics"):
             producer.init_transactions(timeout_s)
         else:
-            producer.init_transactions()  # kafka-python waits for its max_block_ms
+            longest_ms = producer.config["max_block_ms"]
+            producer.config["max_block_ms"] = min(longest_ms, timeout_s * 1000)
+            try:
+                producer.init_transactions()
+            finally:
+                producer.config["max_block_ms"] = longest_ms
 
     async def begin(self, producer: Any) -> None:
         producer.begin_transaction()

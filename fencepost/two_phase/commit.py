@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.two_phase.client_calls import (
@@ -22,7 +22,8 @@ from fencepost.two_phase.client_calls import (
 )
 from fencepost.two_phase.commit_ids import Commit, new_commit
 from fencepost.two_phase.coordinator import NOT_CURRENT, AsyncCoordinator, Coordinator, Description
-from fencepost.two_phase.logs import PreparedLog
+from fencepost.two_phase.databases import Database, opened
+from fencepost.two_phase.logs import PreparedLog, SqlLog
 from fencepost.two_phase.preparing import hand_over, sends_watched, take_back
 from fencepost.two_phase.tokens import (
     NO_RIGHT_TO_ID,
@@ -36,6 +37,7 @@ from fencepost.two_phase.tokens import (
 )
 
 FENCED_OF_LIBRDKAFKA = -144
+SHORTEST_WAIT_S = 0.5
 BLOCKING, LOOP = BlockingCalls(), LoopCalls()
 
 
@@ -156,89 +158,95 @@ class _Steps:
     transactional_id: str
     timeout_s: float = 60
     generation: int = 0
+    database: Database = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.database = opened(self.connection)
+        if isinstance(self.log, SqlLog):  # else the log is the caller's, and takes what the caller has
+            self.connection = self.database
 
     # The start
 
     async def start(self) -> int:
-        coordinator, transactional_id, timeout_s = self.coordinator, self.transactional_id, self.timeout_s
-        await settled(coordinator.describe(transactional_id, timeout_s=timeout_s))
+        coordinator, transactional_id = self.coordinator, self.transactional_id
+        await settled(coordinator.describe(transactional_id, timeout_s=self.timeout_s))
         await self.recover()
-        give_up_at_s = time.monotonic() + timeout_s
-        with _rolled_back_on_error(self.connection):
-            self._hold()
+        release_at_s = time.monotonic() + self.timeout_s  # of the hold, whatever the brokers do
+        async with _rolled_back_on_error(self.database):
+            await self._hold()
             while True:
-                described = await settled(coordinator.describe(transactional_id, timeout_s=timeout_s))
-                self._hold_again()
-                left = _left_open(described, transactional_id, give_up_at_s)
+                described = await settled(coordinator.describe(transactional_id, timeout_s=_until(release_at_s)))
+                await self._hold_again()
+                left = _left_open(described, transactional_id, release_at_s)
                 if left is None:
                     break
                 with suppress(HeuristicOutcome, Superseded):  # ended otherwise meanwhile: look again
-                    await settled(coordinator.complete(left, commit=False, timeout_s=timeout_s))
-            await settled(coordinator.guard(transactional_id, described, timeout_s=timeout_s))
-            self._hold_again()
+                    await settled(coordinator.complete(left, commit=False, timeout_s=_until(release_at_s)))
+            await settled(coordinator.guard(transactional_id, described, timeout_s=_until(release_at_s)))
+            await self._hold_again()
             try:
-                await self.calls.initialize(self.producer, timeout_s)
+                await self.calls.initialize(self.producer, _until(release_at_s))
             except Exception as error:
                 _raise_if_refused(transactional_id, error)
                 raise
-            self._hold_again()
-            self.connection.rollback()
+            await self._hold_again()
+            await self.database.rollback()
         return self.generation
 
     async def recover(self) -> int:
-        self.generation, token = self._claim()
+        self.generation, token = await self._claim()
         if token is not None:
             await settled(self.coordinator.complete(token, commit=True))
-            self._clear()
+            await self._clear()
         return self.generation
 
-    def _claim(self) -> tuple[int, Token | None]:
+    async def _claim(self) -> tuple[int, Token | None]:
         """Claim the id, and commit that."""
-        with _rolled_back_on_error(self.connection):
-            claimed = self.log.claim(self.connection, self.transactional_id)
-            self.connection.commit()
+        async with _rolled_back_on_error(self.database):
+            claimed = await settled(self.log.claim(self.connection, self.transactional_id))
+            await self.database.commit()
         return claimed
 
-    def _hold(self) -> None:
-        self.log.hold(self.connection, self.generation, self.transactional_id)
+    async def _hold(self) -> None:
+        await settled(self.log.hold(self.connection, self.generation, self.transactional_id))
 
-    def _hold_again(self) -> None:
+    async def _hold_again(self) -> None:
         """Check that the database has not ended the hold, and that nobody has claimed the id since.
 
         Raises Fenced, and the driver's error if the connection is lost.
         """
-        self.connection.rollback()
-        self._hold()
+        await self.database.rollback()
+        await self._hold()
 
     # A transaction: `begin`, the caller's block, `prepare`, `commit`; or `abandon` in place of the last
 
     async def begin(self) -> None:
-        with _rolled_back_on_error(self.connection):  # if that raises, none is left open
-            self._begin_in_database()
+        async with _rolled_back_on_error(self.database):  # if that raises, none is left open
+            await self._begin_in_database()
         try:
             await self.calls.begin(self.producer)
         except BaseException as error:
-            _roll_back(self.connection)
+            await _roll_back(self.database)
             if isinstance(error, Exception):
                 raise _cannot_begin(self.transactional_id, error) from error
             raise
 
     async def prepare(self, sent: Sequence[Awaitable[Any]] = ()) -> Token:
         token = await self.calls.prepare(self.producer, self.timeout_s, sent)
-        self.log.record(self.connection, self.generation, token)
+        await settled(self.log.record(self.connection, self.generation, token))
         return token
 
     async def abandon(self) -> None:
-        _roll_back(self.connection)
+        await _roll_back(self.database)
         with suppress(Exception):  # its successor's session, or time, aborts it
             await self.calls.abort(self.producer, self.timeout_s)
 
     async def commit(self, token: Token) -> None:
         hand_over(self.producer, token)
         try:
-            self.connection.commit()
+            await self.database.commit()
         except Exception as error:
-            if not self._is_rolled_back():
+            if not await self._is_rolled_back():
                 raise _in_doubt(token) from error
             take_back(self.producer)
             with suppress(Exception):  # as above
@@ -250,26 +258,26 @@ class _Steps:
             try:
                 await settled(self.coordinator.complete(token, commit=True, timeout_s=self.timeout_s))
             except Superseded as left:
-                raise self._replaced_or_ended(token, left) from error
+                raise await self._replaced_or_ended(token, left) from error
             except TimeoutError as left:
                 raise _left_to_recovery(token, left) from error
             raise _needs_recovery(token) from error
         take_back(self.producer)
-        self._forget(token)
+        await self._forget(token)
 
-    def _begin_in_database(self) -> None:
-        self.log.begin(self.connection, self.generation, self.transactional_id)
+    async def _begin_in_database(self) -> None:
+        await settled(self.log.begin(self.connection, self.generation, self.transactional_id))
 
-    def _clear(self) -> None:
+    async def _clear(self) -> None:
         """Remove the token of a transaction that has ended, and commit that."""
-        with _rolled_back_on_error(self.connection):
-            self.log.clear(self.connection, self.generation, self.transactional_id)
-            self.connection.commit()
+        async with _rolled_back_on_error(self.database):
+            await settled(self.log.clear(self.connection, self.generation, self.transactional_id))
+            await self.database.commit()
 
-    def _forget(self, token: Token) -> None:
+    async def _forget(self, token: Token) -> None:
         """Remove the token of a transaction that both sides have committed. Raises NeedsRecovery."""
         try:
-            self._clear()
+            await self._clear()
         except Exception as error:
             raise NeedsRecovery(
                 f"{token} is committed on both sides, but the database did not note that it is done ({error}): call "
@@ -277,21 +285,24 @@ class _Steps:
                 token,
             ) from error
 
-    def _is_rolled_back(self) -> bool:
+    async def _is_rolled_back(self) -> bool:
         """After a commit that failed: whether the database answers, and has no token, so it has not committed."""
         try:
-            self.connection.rollback()
-            self._begin_in_database()
+            await self.database.rollback()
+            if isinstance(self.log, SqlLog):  # a library may have connected again while the commit is under way
+                await settled(self.log.begin_alone(self.connection, self.generation, self.transactional_id))
+            else:
+                await self._begin_in_database()
         except Exception:  # noqa: BLE001  # no error of the driver is an answer
             return False
         finally:
-            _roll_back(self.connection)
+            await _roll_back(self.database)
         return True
 
-    def _replaced_or_ended(self, token: Token, reason: Superseded) -> NeedsRecovery | Superseded:
+    async def _replaced_or_ended(self, token: Token, reason: Superseded) -> NeedsRecovery | Superseded:
         """Return the error for a transaction that the database has committed, and that its coordinator has no more."""
         try:
-            self._begin_in_database()
+            await self._begin_in_database()
         except Fenced:
             return NeedsRecovery(
                 f"the database has committed {token}, and a later session has claimed its id, and was to commit its "
@@ -301,12 +312,17 @@ class _Steps:
         except Exception:  # noqa: BLE001  # NeedsRecovery: the token is still there; or the database is away
             pass
         finally:
-            _roll_back(self.connection)
+            await _roll_back(self.database)
         return Superseded(
             f"the database has committed {token}, but something else than a later session has taken its place at the "
             f"coordinator, such as an administrator who has terminated it: its records may be aborted ({reason})",
             token,
         )
+
+
+def _until(at_s: float) -> float:
+    """Seconds until a time of the monotonic clock, at least a little: an answer may be there already."""
+    return max(SHORTEST_WAIT_S, at_s - time.monotonic())
 
 
 def _left_open(described: Description | None, transactional_id: str, give_up_at_s: float) -> Token | None:
@@ -318,28 +334,27 @@ def _left_open(described: Description | None, transactional_id: str, give_up_at_
     return Token(described.producer_id, described.producer_epoch, transactional_id)
 
 
-@contextmanager
-def _rolled_back_on_error(connection: Any) -> Iterator[None]:
+@asynccontextmanager
+async def _rolled_back_on_error(database: Database) -> AsyncIterator[None]:
     """Leave no transaction of our own open. One that was in progress before is the caller's, and stays."""
-    was_open = _is_in_progress(connection)
+    was_open = _is_in_progress(database)
     try:
         yield
     except BaseException:
         if not was_open:
-            _roll_back(connection)
+            await _roll_back(database)
         raise
 
 
-def _is_in_progress(connection: Any) -> bool:
-    """Whether a connection of sqlite3, psycopg or psycopg2 has a transaction in progress."""
+def _is_in_progress(database: Database) -> bool:
     with suppress(Exception):
-        return bool(getattr(connection, "in_transaction", False) or connection.info.transaction_status)
+        return database.is_in_progress
     return False
 
 
-def _roll_back(connection: Any) -> None:
+async def _roll_back(database: Database) -> None:
     with suppress(Exception):  # the database rolls back for a connection that is lost
-        connection.rollback()
+        await database.rollback()
 
 
 def _transactional_id(producer: Any) -> str:

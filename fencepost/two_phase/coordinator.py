@@ -86,9 +86,11 @@ class Coordinator:
         outcome.
         """
         error = INVALID_STATE
+        give_up_at_s = time.monotonic() + timeout_s
         # In transaction version 2 an abort of a complete transaction is a new one, of nothing: ask before.
         if commit or self.outcome(token, timeout_s=timeout_s) in (Outcome.PREPARED, Outcome.UNKNOWN):
-            error = self._connections.until(timeout_s, lambda client: client.end(token, commit=commit))
+            left_s = give_up_at_s - time.monotonic()
+            error = self._connections.until(left_s, lambda client: client.end(token, commit=commit))
         if error == 0:
             return
         if error != INVALID_STATE and error not in NOT_CURRENT:
@@ -96,7 +98,7 @@ class Coordinator:
                 raise no_right(f"end {token}", token)
             raise TwoPhaseError(f"the coordinator refused to end {token}: {name_of(error)}", token)
         wanted = Outcome.COMMITTED if commit else Outcome.ABORTED
-        described = self._described(token.transactional_id, timeout_s)
+        described = self._described(token.transactional_id, give_up_at_s - time.monotonic())
         outcome = _outcome(described, token)
         if outcome is wanted or _had_no_records(described, token):
             return

@@ -49,7 +49,7 @@ class Service:
             generation = start_session(producer, coordinator, log, connection)
             for name in names:
                 with transaction(producer, coordinator, log, connection, generation=generation) as commit:
-                    mark = log.placeholder
+                    mark = self.database.mark
                     connection.cursor().execute(f"INSERT INTO orders VALUES ({mark}, {mark})", (name, commit.id))
                     producer.produce(self.name, name, headers=commit.headers)
                     producer.produce(self.name, f"{name}, its invoice", headers=commit.headers)
@@ -63,7 +63,7 @@ class Service:
         return CliRunner().invoke(command, ["two-phase", "compare", "-b", self.bootstrap, *arguments, *soon, *options])
 
     def delete(self, name: str) -> None:
-        self.connection.cursor().execute(f"DELETE FROM orders WHERE name = {self.database.log.placeholder}", (name,))
+        self.connection.cursor().execute(f"DELETE FROM orders WHERE name = {self.database.mark}", (name,))
         self.connection.commit()
 
 

@@ -19,6 +19,8 @@ class Database:
         self.kind = kind
         self.address = address
         self.log: Any = SqliteLog() if kind == "sqlite" else PostgresLog(weak="accept")  # tests do not sync
+        self.mark = "?" if kind == "sqlite" else "%s"
+        """The driver's mark of a parameter."""
         self._connections: list[Any] = []
 
     def create(self) -> Database:
@@ -46,7 +48,7 @@ class Database:
         self._connections.clear()
 
     def insert(self, connection: Any, name: str) -> None:
-        connection.cursor().execute(f"INSERT INTO orders VALUES ({self.log.placeholder})", (name,))
+        connection.cursor().execute(f"INSERT INTO orders VALUES ({self.mark})", (name,))
 
     def query(self, statement: str, connection: Any = None) -> list[Any]:
         """The rows, on a connection of its own unless one is given; no transaction stays open."""

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from fencepost.two_phase import Fenced, MisuseError, NeedsRecovery, PostgresLog, SqliteLog, Token
+from fencepost.two_phase.client_calls import run_blocking
+from fencepost.two_phase.databases import opened
 from tests.support.postgres import PostgresServer
 from tests.two_phase.databases import Database
 
@@ -26,8 +28,8 @@ def claimed(database: Database, connection: Any) -> tuple[int, Token | None]:
 
 def begin_unchecked(database: Database, connection: Any) -> None:
     """Begin as a session does that is replaced after it has begun; SQLite would not let its successor in."""
-    database.log._open(connection)
-    database.log._mark(connection)
+    run_blocking(database.log._open(opened(connection)))
+    run_blocking(database.log._mark(opened(connection)))
 
 
 def test_each_session_has_a_generation_of_its_own_and_finds_what_was_recorded(database: Database) -> None:
