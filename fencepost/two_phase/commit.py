@@ -162,7 +162,7 @@ class _Steps:
 
     def __post_init__(self) -> None:
         self.database = opened(self.connection)
-        if isinstance(self.log, SqlLog):  # else the log is the caller's, and takes what the caller has
+        if isinstance(self.log, SqlLog):  # a log of the caller's takes the caller's connection
             self.connection = self.database
 
     # The start
@@ -171,7 +171,7 @@ class _Steps:
         coordinator, transactional_id = self.coordinator, self.transactional_id
         await settled(coordinator.describe(transactional_id, timeout_s=self.timeout_s))
         await self.recover()
-        release_at_s = time.monotonic() + self.timeout_s  # of the hold, whatever the brokers do
+        release_at_s = time.monotonic() + self.timeout_s  # of the hold, with or without answers of the brokers
         async with _rolled_back_on_error(self.database):
             await self._hold()
             while True:

@@ -81,7 +81,7 @@ class _DbApi(Database):
     mark = "%s"
 
     def _cursor(self) -> Any:
-        """A cursor whose rows are tuples, whatever the connection's own are."""
+        """A cursor whose rows are tuples, even if the connection's own are not."""
         return self.connection.cursor()
 
     async def execute(self, statement: str, *parameters: object) -> Sequence[Any]:

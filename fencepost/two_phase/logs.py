@@ -40,7 +40,7 @@ Claimed: TypeAlias = tuple[int, Token | None]
 class PreparedLog(Protocol):
     """A database's part of a two-phase commit. Nothing here commits: the caller does.
 
-    connection: what the caller has given to `transaction`. A method may return an awaitable of its result.
+    connection: the argument of `transaction`. A method may return an awaitable of its result.
     Every method raises MisuseError for a connection or a table that cannot be used, with the remedy.
     """
 
@@ -273,7 +273,7 @@ class SqlLog(ABC):
 class PostgresLog(SqlLog):
     """Log in PostgreSQL 9.6 or newer, over a connection without autocommit.
 
-    connection: of psycopg (also an AsyncConnection), psycopg2, asyncpg, SQLAlchemy or Django.
+    connection: one of psycopg (also an AsyncConnection), psycopg2, asyncpg, SQLAlchemy or Django.
     Its transactions are durable once committed: it raises `synchronous_commit` to `on` for each, unless that is higher.
     `create` and `claim` look at fsync, full_page_writes and the standbys that are connected; a standby is refused.
     """

@@ -39,6 +39,8 @@ def test_the_tests_of_an_example_pass(project: str, tmp_path: Path) -> None:
 
 
 def test_there_is_an_example_for_each_client_and_for_two_phase_commits() -> None:
-    assert PROJECTS == ["aiokafka", "confluent_kafka", "faststream", "faust", "kafka_python", "pyspark", "two_phase"]
+    clients = ["aiokafka", "confluent_kafka", "faststream", "faust", "kafka_python", "pyspark"]
+    databases = ["asyncpg", "django", "psycopg_pool", "sqlalchemy"]
+    assert [*clients, "two_phase", *(f"two_phase_{name}" for name in databases)] == PROJECTS
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(f"({name})" in listed for name in PROJECTS)
