@@ -66,13 +66,15 @@ def _files(root: Path) -> Iterator[tuple[Path, _Reader]]:
         ("*/requirements.txt", _python),
         ("*/package.json", _node),
         ("*/Cargo.toml", _rust),
-        ("*/ivy.xml", _ivy),
     ):
         for file in sorted(compat.glob(pattern)):
             yield file, read
-    for file in sorted(compat.glob("*/go.mod")):
-        if not file.parent.name.endswith("-checks"):
-            yield file, _go
+    for folder in (compat, root / "docs" / "examples"):
+        for file in sorted(folder.glob("*/ivy.xml")):
+            yield file, _ivy
+        for file in sorted(folder.glob("*/go.mod")):
+            if not file.parent.name.endswith("-checks"):
+                yield file, _go
 
 
 def _python(text: str) -> Iterator[tuple[str, str, str]]:

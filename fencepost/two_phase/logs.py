@@ -17,6 +17,8 @@ from fencepost.two_phase.databases import IN_PROGRESS, POSTGRES, SQLITE, Databas
 from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token, WeakDatabase
 
 DEFAULT_TABLE = "fencepost_prepared"
+COLUMNS = "(transactional_id text PRIMARY KEY, generation bigint NOT NULL, token text)"
+"""Version 1 of docs/two-phase-table.md: programs in other languages use the same table."""
 SAVEPOINT = "fencepost_begun"
 MARK = "fencepost.transaction"
 SYNCHRONOUS_EXTRA = 3
@@ -131,8 +133,7 @@ class SqlLog(ABC):
         await self._look(database)
         await self._execute(
             database,
-            f"CREATE TABLE IF NOT EXISTS {self._table} "
-            "(transactional_id text PRIMARY KEY, generation bigint NOT NULL, token text)",
+            f"CREATE TABLE IF NOT EXISTS {self._table} {COLUMNS}",
         )
 
     async def _claim(self, database: Database, transactional_id: str) -> Claimed:

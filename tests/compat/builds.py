@@ -25,19 +25,24 @@ SYSTEM_PACKAGES = ("libc6", "libgcc-s1", "gcc-")
 
 def build_go(client: Client) -> Sequence[str]:
     """A module that is compiled as go.sum pins it, with the package all Go programs share."""
+    return compile_go(client, client.folder, GO_CHECKS)
+
+
+def compile_go(client: Client, folder: Path, *beside: Path) -> Sequence[str]:
+    """The module in a folder, and modules beside it that it uses."""
     program = client.cache / "program"
 
     def build(_cache: Path) -> None:
         # The toolchain that is installed is the one that is used; it is not replaced by one from elsewhere.
         environment = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
-        fetch(["go", "mod", "download"], cwd=client.folder, environment=environment)
+        fetch(["go", "mod", "download"], cwd=folder, environment=environment)
         call(
             ["go", "build", "-buildvcs=false", "-o", str(program), "."],
-            cwd=client.folder,
+            cwd=folder,
             environment={**environment, "GOPROXY": "off"},
         )
 
-    build_once(client, [client.folder, GO_CHECKS], build)
+    build_once(client, [folder, *beside], build)
     return [str(program)]
 
 
