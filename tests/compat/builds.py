@@ -6,6 +6,7 @@ client is left out. What compiles must succeed.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.compat.harness import CLIENTS_FOLDER, Client, NotHereError, build_once, call, fetch
+from tests.compat.harness import CLIENTS_FOLDER, BuildError, Client, NotHereError, build_once, call, fetch, fingerprint
 
 GO_CHECKS = CLIENTS_FOLDER / "go-checks"
 NODE_CHECKS = CLIENTS_FOLDER / "node-checks"
@@ -49,18 +50,53 @@ def compile_go(client: Client, folder: Path, *beside: Path) -> Sequence[str]:
 def build_node(client: Client) -> Sequence[str]:
     """A package whose dependencies are installed beside a copy of it, as package-lock.json pins them.
 
-    It runs with the Node.js that is one of these dependencies, if there is one; else with the installed one.
+    It runs with the Node.js that is one of these dependencies, if there is one; else with the installed one. No package
+    runs a script of its own but those of `allowScripts` in package.json, whose script gets their binary.
     """
+    packages = [client.folder / "package.json", client.folder / "package-lock.json"]
+    allowed = json.loads(packages[0].read_text()).get("allowScripts", {})
+    built_with = f" with Node.js {_node_version()}" if allowed else ""
 
     def build(cache: Path) -> None:
         for path in (*client.folder.iterdir(), *NODE_CHECKS.iterdir()):
             if path.suffix in {".json", ".mjs"}:
                 shutil.copy(path, cache)
+        installed = cache / ".installed-from"  # what is compiled takes minutes; the program changes more often
+        wanted = fingerprint(*packages) + built_with
+        if installed.exists() and installed.read_text() == wanted:
+            return
+        installed.unlink(missing_ok=True)
         fetch(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline"], cwd=cache)
+        for package in allowed:
+            _get_binary(client, package, cache)
+        installed.write_text(wanted)
 
-    build_once(client, [client.folder, NODE_CHECKS], build)
+    build_once(client, [client.folder, NODE_CHECKS], build, built_with=built_with)
     own = [str(path) for path in client.cache.glob("node_modules/node-linux-*/bin/node")]
     return [*(own or ["node"]), str(client.cache / "main.mjs")]
+
+
+def _node_version() -> str:
+    return subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _get_binary(client: Client, package: str, cache: Path) -> None:
+    """Run a package's install script: it downloads the binary for this Node.js, or compiles it.
+
+    Raises NotHereError with the script's output if it can do neither.
+    """
+    # librdkafka is linked with the OpenSSL, curl, zlib and zstd of the machine: else it downloads their sources.
+    environment = {"CKJS_LINKING": "dynamic"}
+    installed = Path(shutil.which("node") or "/").resolve().parent.parent
+    if (installed / "include" / "node" / "node.h").exists():  # else the script downloads the headers
+        environment["npm_config_nodedir"] = str(installed)
+    try:
+        call(["npm", "rebuild", "--foreground-scripts", package], cwd=cache, environment=environment)
+    except BuildError as failure:
+        raise NotHereError(
+            f"{client.name} is left out: its binary can be neither downloaded nor compiled, which takes g++, make, Python "
+            f"and the headers of OpenSSL, curl, zlib and zstd: {failure}"
+        ) from failure
 
 
 def build_rust(client: Client) -> Sequence[str]:

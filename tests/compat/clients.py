@@ -31,6 +31,7 @@ ALONE = (
     # What takes longest comes first, so that programs that run side by side end at about the same time.
     *JVM_CLIENTS,
     Client("rust-rdkafka", tools=("cargo", "cc", "make", "pkg-config"), build=build_rust),
+    Client("kafka-javascript", tools=("node", "npm"), build=build_node),
     Client("confluent_kafka", tools=(), build=build_python, has_long_tests=True),
     # kcat cannot say how many partitions a topic shall have: its broker has more than one by default.
     Client("kcat", tools=(), build=build_kcat, broker_settings={"num.partitions": "3"}),

@@ -327,12 +327,16 @@ def fingerprint(*sources: Path) -> str:
     return digest.hexdigest()
 
 
-def build_once(client: Client, built_from: Sequence[Path], build: Callable[[Path], None]) -> None:
-    """Call `build` with the client's cache folder unless that was done for the same sources.
+def build_once(
+    client: Client, built_from: Sequence[Path], build: Callable[[Path], None], *, built_with: str = ""
+) -> None:
+    """Call `build` with the client's cache folder unless that was done for the same sources and with the same tools.
+
+    built_with: names the versions of the tools, if what they make does not run with others.
 
     Two processes do not build the same client at once. Raises BuildError, NotHereError.
     """
-    wanted = fingerprint(*built_from)
+    wanted = fingerprint(*built_from) + built_with
     client.cache.mkdir(parents=True, exist_ok=True)
     stamp = client.cache / ".built-from"
     with (client.cache / ".lock").open("w") as lock:

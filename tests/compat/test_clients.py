@@ -12,6 +12,7 @@ from _pytest.mark.structures import ParameterSet
 from tests.compat.brokers import Nodes, running, stores
 from tests.compat.clients import CLIENTS
 from tests.compat.harness import BUILD_TIMEOUT_S, RUN_TIMEOUT_S, Client, NotHereError, Report, run
+from tests.support.missing_tools import missing
 
 
 def _parameters(name: str, *more: str) -> ParameterSet:
@@ -48,7 +49,8 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def reports(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, nodes: Nodes
 ) -> Iterator[Reports]:
-    """`reports("sarama")` are the reports of one run of that client's program; the test is skipped without it.
+    """`reports("sarama")` are the reports of one run of that client's program; without it the test is skipped, in CI it
+    fails.
 
     The programs of all clients that tests were chosen of run from the start, some at once.
     """
@@ -71,7 +73,7 @@ def reports(
             try:
                 return runs[name].result()
             except NotHereError as reason:
-                pytest.skip(str(reason))
+                missing(str(reason))
 
         yield of
         programs.shutdown(cancel_futures=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -9,8 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat import harness
+from tests.compat.builds import build_node
 from tests.compat.clients import CLIENTS, in_order_of_clients
-from tests.compat.harness import BuildError, Client, NotHereError, Report, call, differences, fingerprint, run
+from tests.compat.harness import (
+    BuildError,
+    Client,
+    NotHereError,
+    Report,
+    build_once,
+    call,
+    differences,
+    fingerprint,
+    run,
+)
 from tests.compat.secured import Security
 
 PROGRAM = """
@@ -108,6 +122,44 @@ def test_a_program_is_built_again_when_a_source_changes_and_not_for_the_lists(tm
     assert fingerprint(tmp_path) == before
     (tmp_path / "main.go").write_text("two")
     assert fingerprint(tmp_path) != before
+
+
+def test_a_program_is_built_again_with_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness, "CACHE", tmp_path / "cache")
+    built: list[str] = []
+    for version in ("20", "20", "22"):
+        build_once(client_of(tmp_path), [], lambda _: built.append(version), built_with=version)  # noqa: B023  # at once
+    assert built == ["20", "22"]
+
+
+def test_a_client_is_left_out_if_its_binary_is_neither_downloaded_nor_compiled_and_compiled_once_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """npm is a script that writes down what it is asked, and fails to get a binary as long as a file says so."""
+    monkeypatch.setattr(harness, "CLIENTS_FOLDER", tmp_path)
+    monkeypatch.setattr(harness, "CACHE", tmp_path / "cache")
+    tools, asked, broken = tmp_path / "tools", tmp_path / "asked", tmp_path / "broken"
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "package.json").write_text(json.dumps({"allowScripts": {"binding": True}}))
+    (tmp_path / "fake" / "package-lock.json").write_text("{}")
+    tools.mkdir()
+    for name, script in {
+        "node": "echo v20.1.0",
+        "npm": f'echo "$1 $CKJS_LINKING" >>{asked}\n[ "$1" = ci ] || [ ! -e {broken} ] || {{ echo no g++; exit 1; }}',
+    }.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
+    client = Client("fake", tools=("node", "npm"), build=build_node)
+    broken.touch()
+    with pytest.raises(NotHereError, match=r"neither downloaded nor compiled[^$]*no g\+\+"):
+        client.command()
+    broken.unlink()
+    client.command()
+    (tmp_path / "fake" / "main.mjs").write_text("the program has changed")
+    assert client.command() == ["node", str(tmp_path / "cache" / "fake" / "main.mjs")]
+    assert (tmp_path / "cache" / "fake" / "main.mjs").exists()
+    assert asked.read_text().splitlines() == ["ci ", "rebuild dynamic"] * 2
 
 
 def test_differences_are_other_outcomes_and_other_facts_of_checks_that_both_made() -> None:
