@@ -130,6 +130,36 @@ async def test_an_expired_token_is_not_valid_and_removed_by_whichever_node_comes
     assert [line["event"] for line in lines] == ["delegation_tokens_expired"]
 
 
+async def test_of_two_nodes_whose_clocks_differ_each_tells_by_its_own_whether_a_token_is_expired() -> None:
+    store, behind, ahead = InMemoryMetadataStore("c"), ManualClock(), ManualClock()
+    ahead.time_ms += 600
+    here, there = opened(store, behind), opened(store, ahead)
+    await create(here)
+    await there.open()
+    assert there.valid("id") is not None
+    behind.time_ms += 500
+    ahead.time_ms += 500
+    assert here.valid("id") is not None
+    assert there.valid("id") is None
+    assert isinstance(await here.renew(here.secret("id"), ALICE, -1), Token)
+    await there.open()
+    assert there.valid("id") is not None, "a renewal counts at both"
+
+
+async def test_a_token_that_one_node_removes_is_over_at_a_node_whose_clock_is_behind() -> None:
+    store, behind, ahead = InMemoryMetadataStore("c"), ManualClock(), ManualClock()
+    ahead.time_ms += 3_600_000
+    here, there = opened(store, behind), opened(store, ahead)
+    await create(here, "ended")
+    await there.open()
+    assert await there.expire(there.secret("ended"), ALICE, -1) is None, "who may end it may end an expired one"
+    await create(here, "expired")
+    await there.remove_expired()
+    await here.open()
+    assert here.all == {}
+    assert here.valid("ended") is None
+
+
 async def test_a_clock_that_jumps_removes_no_token_before_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SystemClock()
     ahead_ms = 0
