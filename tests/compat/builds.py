@@ -94,8 +94,8 @@ def _get_binary(client: Client, package: str, cache: Path) -> None:
         call(["npm", "rebuild", "--foreground-scripts", package], cwd=cache, environment=environment)
     except BuildError as failure:
         raise NotHereError(
-            f"{client.name} is left out: its binary can be neither downloaded nor compiled, which takes g++, make, Python "
-            f"and the headers of OpenSSL, curl, zlib and zstd: {failure}"
+            f"{client.name} is left out: its binary can be neither downloaded nor compiled, which takes g++, make, "
+            f"Python and the headers of OpenSSL, curl, zlib and zstd: {failure}"
         ) from failure
 
 

@@ -17,7 +17,7 @@ export async function produceAndConsume(check) {
   }))
   // The library replaces values by buffers in what it is given.
   const given = messages.map((message) => ({ ...message }))
-  const sent = await withProducer(check, {}, (producer) => producer.send({ topic, messages: given }))
+  const sent = await withProducer(check, { idempotent: true }, (producer) => producer.send({ topic, messages: given }))
   const offsets = sent.map(({ partition, baseOffset, errorCode }) => [partition, baseOffset, errorCode])
   check.equal('acknowledgements', offsets.sort(), [[0, '0', 0], [1, '0', 0], [2, '0', 0]])
   const member = await Member.join(check, check.name('group'), [topic])
