@@ -1,6 +1,6 @@
 """What Apache Kafka 4.4 has and the other implementations have not.
 
-Those are kafka-python, kio and the Apache Kafka whose answers were recorded: all of 4.3.
+Those are kafka-python and kio, which have the messages of 4.3.
 
 `tests/integration/test_kafkas_definitions.py` compares these with Apache Kafka's own definitions.
 """

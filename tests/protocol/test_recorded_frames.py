@@ -1,4 +1,4 @@
-"""What real clients and Apache Kafka 4.3 or 4.4 said to each other, read and written again by our classes: the same
+"""What real clients and Apache Kafka 4.4 said to each other, read and written again by our classes: the same
 bytes must come out.
 
 The frames in tests/frames were recorded by `python -m tests.recording`; one file per API, one exchange per line.
