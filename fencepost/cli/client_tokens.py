@@ -84,6 +84,7 @@ def _from_provider(url: str, name: str, password: str, scope: str | None) -> str
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
             return parse_object(reply.read(LARGEST_REPLY_BYTES)).text("access_token")
     except urllib.error.HTTPError as error:
-        raise WrongPropertiesError(f"{_URL}: {url} refused a token: {error.code} {error.reason}") from None
+        with error:  # a reply, too
+            raise WrongPropertiesError(f"{_URL}: {url} refused a token: {error.code} {error.reason}") from None
     except (OSError, ValueError) as error:
         raise WrongPropertiesError(f"{_URL}: {url} gave no token: {error}") from None

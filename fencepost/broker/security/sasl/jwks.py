@@ -80,7 +80,8 @@ def fetch(url: str) -> bytes:
             with opener.open(request, timeout=TIMEOUT_S) as reply:
                 content = reply.read(MAXIMUM_BYTES + 1)
     except HTTPError as error:
-        raise JwksError(f"{url} answers with the status {error.code}") from None
+        with error:  # a reply, too
+            raise JwksError(f"{url} answers with the status {error.code}") from None
     except URLError as error:
         raise JwksError(f"cannot read {url}: {error.reason}") from None
     except (OSError, ValueError) as error:
