@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def crash(
             raise asyncio.CancelledError
         return outcome
 
-    monkeypatch.setattr(of, name, crashing_later if asyncio.iscoroutinefunction(original) else crashing)
+    monkeypatch.setattr(of, name, crashing_later if inspect.iscoroutinefunction(original) else crashing)
     return lambda: calls > passed_count
 
 
