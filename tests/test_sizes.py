@@ -72,6 +72,7 @@ CALLED_BY_LIBRARIES = {
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.SSLSyscallError": "asyncio names it in its except clauses",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.SSLZeroReturnError": "asyncio names it in its except clauses",
     "fencepost/broker/kernel/lean_imports.py: _NamesOfSsl.CertificateError": "asyncio names it in its except clauses",
+    "fencepost/broker/kernel/unannotated.py: _Loader.exec_module": "Python's import calls it",
     "fencepost/broker/security/sasl/jwks.py: _NoRedirects.redirect_request": "urllib calls it for each redirect",
     "fencepost/console/broker_http.py: _NoRedirects.redirect_request": "urllib calls it for each redirect",
     "fencepost/testing/clock.py: TurnableLoop._accept_connection2": "overrides a method that asyncio calls",

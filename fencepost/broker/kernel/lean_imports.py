@@ -14,6 +14,7 @@ from importlib.machinery import PathFinder
 from types import FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
+from fencepost.broker.kernel.unannotated import import_unannotated
 from fencepost.protocol.lazy_import import lazy_module
 
 _CO_COROUTINE = 0x80
@@ -22,7 +23,7 @@ _CO_COROUTINE = 0x80
 
 def import_dataclasses() -> None:
     """Import the library of the settings before other code does. One that is already imported is not changed."""
-    with _in_place_of({"inspect": _deferred_inspect()}):
+    with _in_place_of(_STAND_INS):
         importlib.import_module("dataclasses")
 
 
@@ -32,7 +33,7 @@ def import_libraries(*, with_openssl: bool = False) -> None:
     with_openssl: whether a listener needs TLS.
     """
     import_dataclasses()
-    with _in_place_of({"inspect": _deferred_inspect(), "subprocess": _deferred_subprocess()}):
+    with _in_place_of({**_STAND_INS, "subprocess": _deferred_subprocess()}), _without_signatures():
         if "asyncio" not in sys.modules and "uvloop" not in sys.modules:
             if with_openssl:
                 importlib.import_module("asyncio")
@@ -43,21 +44,22 @@ def import_libraries(*, with_openssl: bool = False) -> None:
         _import_structlog_alone()
     if "crc32c" not in sys.modules:
         _import_crc32c_without_its_version()
+    import_unannotated()
 
 
-def _deferred_inspect() -> ModuleType:
-    """Make a lazy `inspect` with the functions that event loops call at their start. The real one imports the compiler.
+@contextmanager
+def _without_signatures() -> Iterator[None]:
+    """Find no signature of a class, for dataclasses of asyncio (3.14) without a docstring, which would show it."""
 
-    Dataclasses without a docstring call it for their signatures: at startup, a broker has none of those.
-    """
-    return lazy_module(
-        "inspect",
-        isfunction=lambda value: isinstance(value, FunctionType),
-        isgenerator=lambda value: isinstance(value, GeneratorType),
-        iscoroutinefunction=_is_coroutine_function,
-        unwrap=_unwrapped,
-        get_annotations=_annotations,
-    )
+    def refuse(value: Any, **_options: Any) -> Any:
+        raise ValueError(f"no signature found for {value!r}")
+
+    vars(_INSPECT)["signature"] = refuse
+    try:
+        yield
+    finally:
+        if vars(_INSPECT)["signature"] is refuse:  # not the function of the real module, which was imported meanwhile
+            del vars(_INSPECT)["signature"]
 
 
 def _is_coroutine_function(function: Any) -> bool:
@@ -66,26 +68,47 @@ def _is_coroutine_function(function: Any) -> bool:
     if type(function) is FunctionType and not vars(function):
         return bool(function.__code__.co_flags & _CO_COROUTINE)
     # Not a plain function, or a marked one.
-    import inspect
-
-    return inspect.iscoroutinefunction(function)
-
-
-def _annotations(value: Any, **options: Any) -> dict[str, Any]:
-    """The annotations of a class, which dataclasses read by it from Python 3.13 on."""
-    if isinstance(value, type) and not options:
-        return dict(vars(value).get("__annotations__", {}))
-    import inspect
-
-    return inspect.get_annotations(value, **options)
+    return bool(_real("inspect").iscoroutinefunction(function))
 
 
 def _unwrapped(function: Any) -> Any:
-    if not hasattr(function, "__wrapped__"):
+    if isinstance(function, type) or not hasattr(function, "__wrapped__"):
         return function
-    import inspect
+    if not hasattr(function.__wrapped__, "__wrapped__"):
+        return function.__wrapped__  # as a dataclass's `__repr__` is
+    return _real("inspect").unwrap(function)
 
-    return inspect.unwrap(function)
+
+def _annotations(value: Any, **options: Any) -> Any:
+    """The annotations of a class, which dataclasses read by it in Python 3.13."""
+    if isinstance(value, type) and not options:
+        return dict(vars(value).get("__annotations__", {}))
+    return _real("inspect").get_annotations(value, **options)
+
+
+_INSPECT = lazy_module(
+    "inspect",
+    isfunction=lambda value: isinstance(value, FunctionType),
+    isgenerator=lambda value: isinstance(value, GeneratorType),
+    iscoroutinefunction=_is_coroutine_function,
+    unwrap=_unwrapped,
+    get_annotations=_annotations,
+)
+"""`inspect` with the functions that event loops call at their start. The real one imports the compiler.
+
+Dataclasses without a docstring call it for their signatures: a broker has none of those.
+"""
+_STAND_INS = {"inspect": _INSPECT}
+if sys.version_info >= (3, 14):
+    # The colours of tracebacks, which are dataclasses.
+    _STAND_INS["_colorize"] = lazy_module("_colorize")
+
+
+def _real(name: str) -> ModuleType:
+    """Import a module that has a stand-in, which may be in its place just now."""
+    if sys.modules.get(name) is _STAND_INS[name]:
+        del sys.modules[name]
+    return importlib.import_module(name)
 
 
 def _deferred_subprocess() -> ModuleType:

@@ -38,7 +38,6 @@ NOT_IMPORTED = {
     "_hashlib",  # OpenSSL
     "_ssl",
     "argparse",
-    "ast",
     "asyncio.sslproto",
     "asyncpg",
     "fencepost.broker.cluster",
@@ -80,6 +79,8 @@ NOT_IMPORTED = {
     "subprocess",
     "uuid",
     "zipfile",
+    # From Python 3.14 on, dataclasses cannot do without the compiler's trees; its tracebacks have colours.
+    "ast" if sys.version_info < (3, 14) else "_colorize",
 }
 # Asked for all the time: the first request must not wait until what answers it is imported.
 HOT_APIS = {
@@ -274,6 +275,10 @@ class Callable:
 instance = Callable()
 values = [asynchronous, plain, generator, generator(), wrapped, instance, instance.method, Callable,
           functools.partial(asynchronous), functools.partial(instance.method), functools.partial(plain), len, None]
+@functools.wraps(wrapped)
+def wrapped_again(): ...
+
+values.append(wrapped_again)
 light = dataclasses.inspect
 names = ("isfunction", "isgenerator", "iscoroutinefunction", "unwrap")
 found = [getattr(light, name)(value) for name in names for value in values]
@@ -282,6 +287,47 @@ assert inspect is not light
 assert found == [getattr(inspect, name)(value) for name in names for value in values]
 light.signature
 assert light.unwrap is inspect.unwrap
+"""
+    run(IMPORTED + program)
+
+
+def test_what_is_asked_during_an_import_is_what_inspect_says() -> None:
+    program = """
+import functools
+from fencepost.broker.kernel import lean_imports
+
+def plain(): ...
+@functools.wraps(plain)
+def wrapped(): ...
+@functools.wraps(wrapped)
+def wrapped_again(): ...
+
+with lean_imports._in_place_of(lean_imports._STAND_INS):
+    import inspect
+    assert inspect is lean_imports._INSPECT
+    assert inspect.unwrap(wrapped_again) is plain
+import sys
+assert sys.modules["inspect"] is not inspect
+"""
+    run(program)
+
+
+def test_a_dataclass_without_docstring_shows_its_fields_unless_it_was_imported_with_the_libraries() -> None:
+    program = """
+import dataclasses
+from fencepost.broker.kernel import lean_imports
+
+with lean_imports._without_signatures():
+    @dataclasses.dataclass
+    class OfLibrary:
+        number: int
+assert OfLibrary.__doc__ == "OfLibrary", OfLibrary.__doc__
+
+@dataclasses.dataclass
+class OfUser:
+    number: int
+assert OfUser.__doc__ == "OfUser(number: int)", OfUser.__doc__
+assert OfUser(1) == OfUser(number=1) and OfLibrary(1) == OfLibrary(number=1)
 """
     run(IMPORTED + program)
 
