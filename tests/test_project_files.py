@@ -16,6 +16,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+MINORS = [
+    int(found[1])
+    for one in PROJECT["project"]["classifiers"]
+    if (found := re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", one))
+]
+"""The versions of Python that the classifiers name: 11 for 3.11."""
 
 
 def steps(path: Path) -> list[dict[str, Any]]:
@@ -46,8 +52,7 @@ def test_ci_runs_each_part_in_a_job_of_its_own_and_units_on_all_pythons_that_are
     assert ".ci/run --part ${{ matrix.part }}" in [step.get("run") for step in jobs["parts"]["steps"]]
     setups = [step for step in jobs["parts"]["steps"] if "setup-python" in step.get("uses", "")]
     tested = [setups[0]["with"]["python-version"], *jobs["units"]["strategy"]["matrix"]["python"]]
-    promised = [one.rpartition(" ")[2] for one in PROJECT["project"]["classifiers"] if "Python :: 3." in one]
-    assert tested == promised
+    assert tested == [f"3.{minor}" for minor in MINORS]
 
 
 def test_the_hooks_before_a_commit_are_tools_of_the_environment_and_pass_on_this_checkout() -> None:
@@ -89,11 +94,39 @@ def test_a_release_whose_tag_is_not_the_version_is_refused(tag: str | None, mess
     assert message in refused.stderr
 
 
-def test_pip_takes_exactly_the_versions_of_python_that_the_classifiers_name() -> None:
-    named = [
-        int(found[1])
-        for one in PROJECT["project"]["classifiers"]
-        if (found := re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", one))
-    ]
-    assert named == list(range(named[0], named[-1] + 1))
-    assert PROJECT["project"]["requires-python"] == f">=3.{named[0]},<3.{named[-1] + 1}"
+def test_pip_and_the_scripts_take_exactly_the_versions_of_python_that_the_classifiers_name() -> None:
+    first, last = MINORS[0], MINORS[-1]
+    assert list(range(first, last + 1)) == MINORS
+    assert PROJECT["project"]["requires-python"] == f">=3.{first},<3.{last + 1}"
+    assert PROJECT["tool"]["mypy"]["python_version"] == f"3.{first}"
+    assert PROJECT["tool"]["ruff"]["target-version"] == f"py3{first}"
+    environment = (ROOT / "scripts" / "environment").read_text(encoding="utf-8")
+    assert re.findall(r"\bpython3\.(\d+)", environment) == [str(minor) for minor in reversed(MINORS)]
+    assert f"(3, {first}) <= sys.version_info < (3, {last + 1})" in environment
+
+
+LISTS_OF_PYTHONS = ("CONTRIBUTING.md", "docs/faq.md", "docs/first-steps.md", "docs/upgrade.md", "scripts/environment")
+
+
+def wrong_lists_of_pythons(text: str) -> list[str]:
+    """The lists such as "3.11, 3.12 or 3.13", and "3.11 to 3.13", that do not name the versions of the classifiers."""
+    lists = re.findall(r"Python (3\.\d+(?:(?:, | to | and | or )3\.\d+)+)", text)
+    names = [f"3.{minor}" for minor in MINORS]
+    return [one for one in lists if one != f"{names[0]} to {names[-1]}" and re.findall(r"3\.\d+", one) != names]
+
+
+def test_pages_name_the_versions_of_python_that_the_classifiers_name() -> None:
+    pages = [path for folder in ("docs", "docs/clients") for path in sorted((ROOT / folder).glob("*.md"))]
+    texts = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in [ROOT / "README.md", *pages, *(ROOT / name for name in LISTS_OF_PYTHONS)]
+    }
+    assert {name: wrong for name, text in texts.items() if (wrong := wrong_lists_of_pythons(text))} == {}
+    for name in LISTS_OF_PYTHONS:
+        assert re.search(r"Python 3\.\d+(, | to )3\.\d+", texts[name]), name
+
+
+def test_a_page_without_the_newest_python_is_found() -> None:
+    all_but_one = [f"3.{minor}" for minor in MINORS[:-1]]
+    lists = [f"{all_but_one[0]} to {all_but_one[-1]}", ", ".join(all_but_one)]
+    assert wrong_lists_of_pythons(f"Python {lists[0]}. Python {lists[1]} and others. In Python 3.1, 2 is 2.") == lists

@@ -27,7 +27,7 @@ QUESTIONS = {
     "Which replication factor may a topic have?": "docs/faq.md",
     "How do I come from Apache Kafka?": "docs/moving-from-kafka.md",
     "Can I go back to the version before?": "docs/upgrade.md",
-    "Does it run on Windows, on macOS, on Python 3.14?": "docs/faq.md",
+    "Does it run on Windows, on macOS, on my Python?": "docs/faq.md",
     "How do I secure it?": "docs/security.md",
     "Why can my client not log in?": "docs/troubleshooting.md",
     "Which settings are there?": "docs/configuration.md",
