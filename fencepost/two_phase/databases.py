@@ -147,14 +147,15 @@ class _Sqlite(_DbApi):
         return bool(self.connection.in_transaction)
 
     def require_usable(self) -> None:
-        if isinstance(getattr(self.connection, "autocommit", None), bool):
-            raise MisuseError("connect with sqlite3.connect(path), without autocommit: the log begins transactions")
         try:
             self.connection.total_changes  # noqa: B018  # raises if it is closed
         except Exception as error:
             if "closed" in str(error):
                 raise MisuseError(CLOSED) from error
             raise
+        # After that: this attribute of a closed one raises as well, from Python 3.14 on.
+        if isinstance(getattr(self.connection, "autocommit", None), bool):
+            raise MisuseError("connect with sqlite3.connect(path), without autocommit: the log begins transactions")
 
     async def begin(self) -> None:
         self.connection.execute("BEGIN")
