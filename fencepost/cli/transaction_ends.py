@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from fencepost.cli.connection import admin_client, coordinator_options, kafka_errors, no_such
 from fencepost.cli.output import Done
+from fencepost.cli.sending import brokers
 from fencepost.cli.transaction_doubts import record_decision
 
 if TYPE_CHECKING:
     from fencepost.two_phase import Coordinator, Outcome, Token
 
 TIMEOUT_S = 30.0
+Command: TypeAlias = Callable[..., Any]
 
 
 class PairType(click.ParamType):
@@ -32,21 +34,80 @@ class PairType(click.ParamType):
         return int(producer_id), int(epoch)
 
 
-def end_transaction(bootstrap: str, transactional_id: str, pair: tuple[int, int] | None, *, commit: bool) -> Done:
+def ends(question: str) -> Callable[[Command], Command]:
+    """Options of a command that decides a transaction in its producer's place: its confirmation, and its reason."""
+
+    def confirm(context: click.Context, _parameter: click.Parameter, is_confirmed: bool) -> None:
+        if not is_confirmed and not context.resilient_parsing:
+            click.confirm(question, abort=True)
+            if context.params.get("reason") is None:
+                context.params["reason"] = click.prompt("Reason, for the audit log", default="", show_default=False)
+
+    def decorate(command: Command) -> Command:
+        yes = click.option(
+            "--yes", is_flag=True, expose_value=False, callback=confirm, help="Confirm the action without prompting."
+        )
+        reason = click.option("--reason", is_eager=True, help="Why, for the broker's audit log.")
+        return reason(yes(command))
+
+    return decorate
+
+
+def end_transaction(
+    bootstrap: str, transactional_id: str, pair: tuple[int, int] | None, reason: str | None, *, commit: bool
+) -> Done:
     """Commit or abort; return the result. pair: the producer that is meant, None for the described one.
 
     Raises ClickException: there is no such transaction, another pair has taken its place, or a later session keeps it.
     """
     with _coordinator(bootstrap) as coordinator:
-        return _end(bootstrap, coordinator, transactional_id, pair, commit=commit)
+        return _end(bootstrap, coordinator, transactional_id, pair, reason or "", commit=commit)
 
 
-def abort_if_open(bootstrap: str, transactional_id: str, pair: tuple[int, int]) -> None:
-    """Abort the open transaction of a pair: a new session does not, if the id is guarded. One that is kept stays."""
+def fence(bootstrap: str, transactional_id: str, timeout_ms: int, pair: tuple[int, int], reason: str | None) -> None:
+    """Abort the open transaction of an id, and fence its producer, also if it is guarded or kept.
+
+    By its pair first: other brokers than Fencepost, and earlier ones, know no forced session.
+    """
     from fencepost.two_phase import HeuristicOutcome, Superseded, Token
 
-    with _coordinator(bootstrap) as coordinator, suppress(HeuristicOutcome, Superseded, TimeoutError):
-        coordinator.complete(Token(*pair, transactional_id), commit=False, timeout_s=TIMEOUT_S)
+    with _coordinator(bootstrap) as coordinator:
+        with suppress(HeuristicOutcome, Superseded, TimeoutError):
+            token = Token(*pair, transactional_id)
+            coordinator.complete(token, commit=False, timeout_s=TIMEOUT_S, reason=reason or "")
+        coordinator.fence(transactional_id, timeout_ms, reason or "", timeout_s=TIMEOUT_S)
+
+
+def abort_on_partition(bootstrap: str, topic: str, partition: int, producer: Any, reason: str | None) -> None:
+    """Write an abort marker for a producer, an entry of DescribeProducers, at the partition's leader."""
+    from fencepost.client.errors import ClusterError, check
+    from fencepost.client.plans import Address
+    from fencepost.client.view import metadata_request, view_of
+    from fencepost.protocol.messages.markers import (
+        WritableTxnMarker,
+        WritableTxnMarkerTopic,
+        WriteTxnMarkersRequest,
+    )
+
+    marker = WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transaction_result=False,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+        # A producer whose partition has no marker yet has coordinator epoch -1; every coordinator's is 0 or more.
+        coordinator_epoch=max(0, producer.coordinator_epoch),
+    )
+    with brokers(bootstrap) as cluster:
+        view = view_of(cluster.send(metadata_request([topic])))
+        leader = view.nodes.get(view.topics[topic].partitions[partition].leader)
+        if leader is None:
+            raise ClusterError(f"{topic}-{partition} has no leader now")
+        request = WriteTxnMarkersRequest([marker], reason or "")
+        reply = cluster.send(request, Address(leader.host, leader.port))
+        codes = [one.error_code for result in reply.markers for found in result.topics for one in found.partitions]
+        if not codes:
+            raise ClusterError("the broker's answer says nothing of the marker")
+        check(codes[0])
 
 
 @contextmanager
@@ -69,6 +130,7 @@ def _end(
     coordinator: Coordinator,
     transactional_id: str,
     pair: tuple[int, int] | None,
+    reason: str,
     *,
     commit: bool,
 ) -> Done:
@@ -95,7 +157,7 @@ def _end(
     with admin_client(bootstrap) as admin:
         record_decision(bootstrap, admin, token, described.start_ms, commit=commit)
     try:
-        coordinator.complete(token, commit=commit, timeout_s=TIMEOUT_S)
+        coordinator.complete(token, commit=commit, timeout_s=TIMEOUT_S, reason=reason)
     except TwoPhaseError as error:
         raise click.ClickException(_why_not(coordinator, token, error)) from None
     words = f"{wanted.value} the transaction of {transactional_id}, which {current[0]}:{current[1]} wrote"

@@ -11,11 +11,11 @@ import click
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
 from fencepost.cli import transaction_doubts
 from fencepost.cli.completion import topic_names, transactional_ids
-from fencepost.cli.connection import admin_client, bootstrap_option, client_options, json_option, no_such
+from fencepost.cli.connection import admin_client, bootstrap_option, json_option, no_such
 from fencepost.cli.incomplete import print_or_fail, unserved
 from fencepost.cli.output import Done, format_time, print_done, print_rows
 from fencepost.cli.times import DurationType
-from fencepost.cli.transaction_ends import PairType, abort_if_open, end_transaction
+from fencepost.cli.transaction_ends import PairType, abort_on_partition, end_transaction, ends, fence
 from fencepost.diagnosis.stuck import OPEN_STATES, UNLIMITED_TIMEOUT_MS, CoordinatorView
 
 if TYPE_CHECKING:
@@ -246,14 +246,16 @@ def why(
 @json_option
 @click.argument("transactional_id", shell_complete=transactional_ids)
 @click.option("--pair", type=PairType(), help="Only if this producer id and epoch wrote it.")
-@click.confirmation_option("--yes", prompt="This commits the open transaction in the place of its producer. Continue?")
-def commit(bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int, int] | None) -> None:
+@ends("This commits the open transaction in the place of its producer. Continue?")
+def commit(
+    bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int, int] | None, reason: str | None
+) -> None:
     """Commit the open transaction of a transactional id.
 
     For a transaction in doubt, whose application has decided and is gone: the records become visible. It is refused if
     a later session keeps the transaction. Until it ends, its producer may still add records: stop that before.
     """
-    print_done(end_transaction(bootstrap, transactional_id, pair, commit=True), as_json=as_json)
+    print_done(end_transaction(bootstrap, transactional_id, pair, reason, commit=True), as_json=as_json)
 
 
 @transactions.command()
@@ -261,14 +263,16 @@ def commit(bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int
 @json_option
 @click.argument("transactional_id", shell_complete=transactional_ids)
 @click.option("--pair", type=PairType(), help="Only if this producer id and epoch wrote it.")
-@click.confirmation_option("--yes", prompt="This aborts the open transaction in the place of its producer. Continue?")
-def abort(bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int, int] | None) -> None:
+@ends("This aborts the open transaction in the place of its producer. Continue?")
+def abort(
+    bootstrap: str, as_json: bool, transactional_id: str, pair: tuple[int, int] | None, reason: str | None
+) -> None:
     """Abort the open transaction of a transactional id.
 
     The whole of it, through its coordinator. It is refused if a later session keeps the transaction: `terminate` aborts
     that, too.
     """
-    print_done(end_transaction(bootstrap, transactional_id, pair, commit=False), as_json=as_json)
+    print_done(end_transaction(bootstrap, transactional_id, pair, reason, commit=False), as_json=as_json)
 
 
 @transactions.command("ask-again")
@@ -294,8 +298,8 @@ def ask_again(bootstrap: str, as_json: bool, transactional_id: str) -> None:
 @bootstrap_option
 @json_option
 @click.argument("transactional_id", shell_complete=transactional_ids)
-@click.confirmation_option("--yes", prompt="This fences the producer of this id and aborts its transaction. Continue?")
-def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
+@ends("This fences the producer of this id and aborts its transaction. Continue?")
+def terminate(bootstrap: str, as_json: bool, transactional_id: str, reason: str | None) -> None:
     """Abort an open transaction and fence its producer.
 
     By a new session, as a new producer with this id begins one: the next request of the present producer is refused.
@@ -306,21 +310,9 @@ def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
             raise click.ClickException(
                 f"{transactional_id} has no open transaction; the last state of its coordinator is {found.state.value}"
             )
-        abort_if_open(bootstrap, transactional_id, (found.producer_id, found.producer_epoch))
-        from kafka import KafkaProducer
-
-        producer = KafkaProducer(
-            **client_options(bootstrap),
-            transactional_id=transactional_id,
-            # Only a client of two phases may ask for no time-out.
-            transaction_timeout_ms=60_000
-            if found.transaction_timeout_ms == UNLIMITED_TIMEOUT_MS
-            else found.transaction_timeout_ms,
-        )
-        try:
-            producer.init_transactions()
-        finally:
-            producer.close()
+    # Only a client of two phases may ask for no time-out.
+    timeout_ms = 60_000 if found.transaction_timeout_ms == UNLIMITED_TIMEOUT_MS else found.transaction_timeout_ms
+    fence(bootstrap, transactional_id, timeout_ms, (found.producer_id, found.producer_epoch), reason)
     # An earlier decision is carried out.
     is_commit = found.state.value == "PrepareCommit"
     done = "completed the commit" if is_commit else "aborted the transaction"
@@ -341,9 +333,7 @@ def terminate(bootstrap: str, as_json: bool, transactional_id: str) -> None:
 @click.option("--producer-id", type=int, help="Producer of the transaction; see `transactions producers`.")
 @click.option("--start-offset", type=click.IntRange(min=0), help="Or the transaction's start: the last stable offset.")
 @click.option("--force", is_flag=True, help="Abort it here even if its coordinator knows it, which tears it apart.")
-@click.confirmation_option(
-    "--yes", prompt="This aborts the transaction on this partition only, without its coordinator. Continue?"
-)
+@ends("This aborts the transaction on this partition only, without its coordinator. Continue?")
 def abort_hanging(
     bootstrap: str,
     as_json: bool,
@@ -352,6 +342,7 @@ def abort_hanging(
     producer_id: int | None,
     start_offset: int | None,
     force: bool,
+    reason: str | None,
 ) -> None:
     """Abort a hanging transaction on one partition.
 
@@ -359,7 +350,6 @@ def abort_hanging(
     knows is refused.
     """
     from kafka import TopicPartition
-    from kafka.admin import AbortTransactionSpec
 
     if (producer_id is None) == (start_offset is None):
         raise click.UsageError("say whose transaction: --producer-id or --start-offset, one of them")
@@ -394,12 +384,7 @@ def abort_hanging(
                     "commit it once it is back; --force aborts it on this partition all the same"
                 )
             _refuse_known(admin, producer.producer_id, place)
-        # A producer whose partition has no marker yet has coordinator epoch -1; every coordinator's is 0 or more.
-        admin.abort_transaction(
-            AbortTransactionSpec(
-                place, producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch)
-            )
-        )
+    abort_on_partition(bootstrap, topic, partition, producer, reason)
     fields = {
         "topic": topic,
         "partition": partition,

@@ -126,7 +126,7 @@ def skip_tagged_fields(buffer: Buffer, position: int, first: int) -> int:
     if count * 2 > limit - position:
         raise MalformedError(f"{count} tagged fields do not fit into {limit - position} bytes")
     if count > MAXIMUM_TAGGED_FIELDS:
-        raise MalformedError(f"{count} tagged fields, where at most {MAXIMUM_TAGGED_FIELDS} are read")
+        raise MalformedError(f"{count} tagged fields, at most {MAXIMUM_TAGGED_FIELDS} are read")
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
         size_bytes, position = read_unsigned_varint(buffer, position)

@@ -31,6 +31,7 @@ from fencepost.protocol.declaration import (
 from fencepost.protocol.primitives import (
     BYTES,
     MAXIMUM_STRING_BYTES,
+    MAXIMUM_TAGGED_FIELDS,
     RECORDS,
     STRING,
     FixedWidth,
@@ -370,6 +371,8 @@ class _Reader:
         source.add(f"    {count}, position = continue_varint(buffer, position, {count})")
         source.add(f"if {count} * 2 > limit - position:")
         source.add(f"    raise MalformedError(f'{{{count}}} tagged fields do not fit into {{limit - position}} bytes')")
+        source.add(f"if {count} > {MAXIMUM_TAGGED_FIELDS}:")
+        source.add(f"    raise MalformedError(f'{{{count}}} tagged fields, at most {MAXIMUM_TAGGED_FIELDS} are read')")
         source.add(f"for _ in range({count}):")
         source.indent()
         source.add(f"{tag}, position = read_varint(buffer, position)", about)

@@ -54,14 +54,19 @@ TLS_REFUSALS = {
 class Client(BlockingCluster):
     """Requests to transaction coordinators. Each is sent once, and raises RefusedError even if the error passes."""
 
-    def end(self, token: Token, *, commit: bool) -> int:
-        """Send EndTxn to the coordinator of a token; returns the error code."""
-        request = EndTxnRequest(token.transactional_id, token.producer_id, token.producer_epoch, commit)
+    def end(self, token: Token, *, commit: bool, reason: str | None = None) -> int:
+        """Send EndTxn to the coordinator of a token; returns the error code. reason: for a Fencepost's audit log."""
+        request = EndTxnRequest(token.transactional_id, token.producer_id, token.producer_epoch, commit, reason)
         return self._error_of(token.transactional_id, request)
 
     def init_and_guard(self, transactional_id: str, pair: tuple[int, int]) -> int:
         """Send InitProducerId with the pair that the id has, and Fencepost's field `guard`; returns the error code."""
         request = InitProducerIdRequest(transactional_id, GUARD_TIMEOUT_MS, *pair, guard=True)
+        return self._error_of(transactional_id, request)
+
+    def fence(self, transactional_id: str, timeout_ms: int, reason: str) -> int:
+        """Send InitProducerId as an administrator, whom no guard stops; returns the error code."""
+        request = InitProducerIdRequest(transactional_id, timeout_ms, forced=True, reason=reason)
         return self._error_of(transactional_id, request)
 
     def described(self, names: Collection[str]) -> dict[str, Any]:

@@ -33,6 +33,8 @@ ANSWER_TIMEOUT_MS = 30_000
 # Kafka's error codes.
 INVALID_EPOCH, INVALID_STATE, UNKNOWN_PAIR, PRODUCER_FENCED = 47, 48, 49, 90
 NOT_CURRENT = frozenset({INVALID_EPOCH, UNKNOWN_PAIR, PRODUCER_FENCED})
+CONCURRENT_TRANSACTIONS = 51
+PAUSE_S = 0.1
 
 DECIDED = {
     "PrepareCommit": Outcome.COMMITTED,
@@ -78,9 +80,10 @@ class Coordinator:
         """Close the connections, once no call of another thread uses them. A later use connects again."""
         self._connections.close()
 
-    def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
+    def complete(self, token: Token, *, commit: bool, timeout_s: float = 60, reason: str | None = None) -> None:
         """End the transaction of a token, and return when its outcome is certain. May be repeated.
 
+        reason: of a person who decides it, for the audit log of a Fencepost.
         Raises HeuristicOutcome if it was ended the other way, Superseded if nobody can tell, Refused if the brokers do
         not let this client do it, TimeoutError if no coordinator answers in time: repeat it then, with the same
         outcome.
@@ -90,7 +93,7 @@ class Coordinator:
         # In transaction version 2 an abort of a complete transaction is a new one, of nothing: ask before.
         if commit or self.outcome(token, timeout_s=timeout_s) in (Outcome.PREPARED, Outcome.UNKNOWN):
             left_s = give_up_at_s - time.monotonic()
-            error = self._connections.until(left_s, lambda client: client.end(token, commit=commit))
+            error = self._connections.until(left_s, lambda client: client.end(token, commit=commit, reason=reason))
         if error == 0:
             return
         if error != INVALID_STATE and error not in NOT_CURRENT:
@@ -166,6 +169,23 @@ class Coordinator:
         if error:
             raise TwoPhaseError(f"the coordinator refused to begin a session of {transactional_id}: {name_of(error)}")
 
+    def fence(self, transactional_id: str, timeout_ms: int, reason: str, *, timeout_s: float = 60) -> None:
+        """Abort the open transaction of an id, guarded or kept, and fence its producer, as an administrator.
+
+        Raises Refused, TimeoutError, TwoPhaseError.
+        """
+        give_up_at_s = time.monotonic() + timeout_s
+        while True:
+            left_s = give_up_at_s - time.monotonic()
+            error = self._connections.until(left_s, lambda client: client.fence(transactional_id, timeout_ms, reason))
+            if error != CONCURRENT_TRANSACTIONS:
+                break
+            time.sleep(PAUSE_S)  # markers are being written
+        if error == NO_RIGHT_TO_ID:
+            raise no_right_to_init(transactional_id)
+        if error:
+            raise TwoPhaseError(f"the coordinator refused to fence {transactional_id}: {name_of(error)}")
+
     def in_doubt(self, pattern: str = ".*", *, including: Iterable[str] = (), timeout_s: float = 60) -> list[InDoubt]:
         """List the open transactions whose id matches a regular expression, oldest first. Raises TimeoutError.
 
@@ -202,8 +222,8 @@ class AsyncCoordinator:
     async def close(self) -> None:
         await _on_a_thread(self._coordinator.close)
 
-    async def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
-        await _on_a_thread(self._coordinator.complete, token, commit=commit, timeout_s=timeout_s)
+    async def complete(self, token: Token, *, commit: bool, timeout_s: float = 60, reason: str | None = None) -> None:
+        await _on_a_thread(self._coordinator.complete, token, commit=commit, timeout_s=timeout_s, reason=reason)
 
     async def outcome(self, token: Token, *, timeout_s: float = 60) -> Outcome:
         return await _on_a_thread(self._coordinator.outcome, token, timeout_s=timeout_s)

@@ -76,6 +76,8 @@ def change(browser: httpx.Client, kind: str, typed: str, **fields: str) -> httpx
     shown = browser.post(f"/change/{kind}", data=form)
     assert shown.status_code == 200, text_of(shown.text)
     assert f"type {typed}" in text_of(shown.text)
+    if 'name="reason"' in shown.text:
+        form |= {"reason": "its service is gone"}
     return browser.post(f"/change/{kind}", data=form | {"typed_name": typed})
 
 

@@ -140,14 +140,19 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     assert "is fenced" in text_of(shown.text)
     wrong = browser.post("/change/abort-transaction", data=form | {"typed_name": "something"})
     assert wrong.status_code == 422
+    without = browser.post("/change/abort-transaction", data=form | {"typed_name": f"{topic}-stuck", "reason": " "})
+    assert without.status_code == 422
+    assert "The reason is missing. Nothing was changed." in text_of(without.text)
     assert get_json(browser, f"/stuck/{topic}/0")["explanation"]["cause"] == "ongoing"
     audit_logger.propagate = True
     with caplog.at_level(logging.INFO, logger=audit_logger.name):
-        done = browser.post("/change/abort-transaction", data=form | {"typed_name": f"{topic}-stuck"})
+        given = {"typed_name": f"{topic}-stuck", "reason": "<it is gone>"}
+        done = browser.post("/change/abort-transaction", data=form | given)
     assert done.status_code == 200
     entry = json.loads(caplog.records[-1].message)
     assert (entry["change"], entry["subject"], entry["user"]) == ("abort-transaction", f"{topic}-stuck", "ANONYMOUS")
     assert entry["outcome"] == "done"
+    assert entry["details"].endswith("; reason: <it is gone>")
 
     message = reader.poll(60)
     assert message is not None
@@ -222,7 +227,7 @@ def test_names_of_any_text_are_shown_and_do_nothing(broker: BrokerProcess, brows
         # What cannot be typed is confirmed by a word.
         form = {"csrf": csrf_in(page.text), "id": HOSTILE}
         assert "type confirm" in text_of(browser.post("/change/abort-transaction", data=form).text)
-        done = browser.post("/change/abort-transaction", data=form | {"typed_name": "confirm"})
+        done = browser.post("/change/abort-transaction", data=form | {"typed_name": "confirm", "reason": "it is stuck"})
         assert "was fenced" in text_of(done.text)
     finally:
         with pytest.raises(Exception, match=r"(?i)fenced"):

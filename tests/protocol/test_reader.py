@@ -23,7 +23,7 @@ from fencepost.protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
 )
 from fencepost.protocol.messages.produce import ProduceRequest
-from fencepost.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
+from fencepost.protocol.messages.transactions import AddOffsetsToTxnRequest, EndTxnRequest, EndTxnResponse
 from fencepost.protocol.reader import MAXIMUM_REQUEST_ELEMENTS
 from fencepost.protocol.schema import DecodeError, decode, encode
 from tests.protocol.message_strategies import LONG, SHORT, Case, for_every_layout, for_every_version, messages
@@ -195,8 +195,13 @@ def test_a_reply_may_have_any_number_of_elements() -> None:
     assert decode(OffsetFetchResponse, bytes(encode(reply, 1)), 1) == reply
 
 
-def test_very_many_tagged_fields_are_refused() -> None:
-    encoded = bytes(encode(EndTxnRequest(transactional_id="a"), 3))
-    assert decode(EndTxnRequest, encoded[:-1] + b"\xe8\x07" + b"\x63\x00" * 1_000, 3).transactional_id == "a"
-    with pytest.raises(DecodeError, match="tagged fields"):
-        decode(EndTxnRequest, encoded[:-1] + b"\xe9\x07" + b"\x63\x00" * 1_001, 3)
+@pytest.mark.parametrize(
+    "request_",
+    [EndTxnRequest(transactional_id="a"), AddOffsetsToTxnRequest(transactional_id="a")],
+    ids=["of a message with some", "of one without any"],
+)
+def test_very_many_tagged_fields_are_refused(request_: Any) -> None:
+    encoded = bytes(encode(request_, 3))
+    assert decode(type(request_), encoded[:-1] + b"\xe8\x07" + b"\x63\x00" * 1_000, 3) == request_
+    with pytest.raises(DecodeError, match="1001 tagged fields, at most 1000"):
+        decode(type(request_), encoded[:-1] + b"\xe9\x07" + b"\x63\x00" * 1_001, 3)

@@ -260,6 +260,11 @@ def _check_together(settings: Settings) -> list[str]:
             f"{settings.origins['fencepost.check.back.resolvers']}: fencepost.check.back.resolvers needs "
             "transaction.two.phase.commit.enable=true: else time would abort what a source has committed"
         )
+    if settings.fencepost_transactional_id_owners and not settings.authorizer_class_name:
+        problems.append(
+            f"{settings.origins['fencepost.transactional.id.owners']}: fencepost.transactional.id.owners needs "
+            "authorizer.class.name: without an authorizer everybody may do everything"
+        )
     if settings.fencepost_cluster_url is None and not settings.fencepost_replication_factor_any:
         problems += [
             f"{settings.origins[name]}: {name}: a partition has one replica here; use 1, or accept any number, as "

@@ -158,6 +158,13 @@ class ConnectionSettings:
         "",
         "Principals that may do everything, whatever the ACLs are, separated by semicolons: `User:admin;User:backup`.",
     )
+    fencepost_transactional_id_owners: str = declare(
+        STRING,
+        "",
+        "`GLOB=PRINCIPAL` entries, with semicolons between them: only the principals of the globs that match a "
+        "transactional id, and super users, may use, end or see it, of those whom ACLs allow it. Needs "
+        "`authorizer.class.name`.",
+    )
     allow_everyone_if_no_acl_found: bool = declare(
         BOOLEAN,
         False,

@@ -6,8 +6,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.printable import cut
 from fencepost.broker.kernel.topic_partition import TopicPartition
-from fencepost.broker.requests.administrative_changes import AdministrativeChange, Changes, listed, succeeded
+from fencepost.broker.requests.administrative_changes import (
+    LONGEST_REASON_CHARACTERS,
+    AdministrativeChange,
+    Changes,
+    listed,
+    succeeded,
+)
 from fencepost.broker.requests.api import RequestContext, SlicedResponse, api, written_in_slices
 from fencepost.broker.requests.declared_errors import codes
 from fencepost.broker.requests.declared_rights import NeededRights
@@ -51,6 +58,8 @@ def _audit(context: RequestContext, request: Any, response: Any) -> Changes:
         if partitions:
             outcome = "committed" if asked.transaction_result else "aborted"
             details = {"producer_epoch": asked.producer_epoch, "outcome": outcome, "partitions": partitions}
+            if request.reason is not None:
+                details["reason"] = cut(request.reason, LONGEST_REASON_CHARACTERS)
             yield AdministrativeChange("ALTER", "PRODUCER", str(asked.producer_id), details)
 
 

@@ -10,7 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fencepost.broker.hosting.topics import Topics
+from fencepost.broker.kernel.printable import cut
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.requests.administrative_changes import (
+    LONGEST_REASON_CHARACTERS,
+    AdministrativeChange,
+    note_changes,
+)
 from fencepost.broker.requests.api import (
     FEWEST_WRITTEN_IN_SLICES,
     RequestContext,
@@ -73,6 +79,14 @@ def _known_to_client(error: ErrorCode, version: int, *, knows_producer_fenced: i
     return error
 
 
+def _note_reason(context: RequestContext, request: Any, *, outcome: str, pair: Producer) -> None:
+    """Write an administrator's decision to the audit log: a request with a reason is none of a producer's."""
+    reason = cut(request.reason, LONGEST_REASON_CHARACTERS)
+    details = {"outcome": outcome, **pair._asdict(), "reason": reason}
+    change = AdministrativeChange("WRITE", "TRANSACTIONAL_ID", request.transactional_id, details)
+    note_changes(lambda *_: [change], context, request, None)
+
+
 # InitProducerId
 
 
@@ -124,6 +138,8 @@ async def handle_init_producer_id(context: RequestContext, request: InitProducer
     )
     if reply.error is not ErrorCode.NONE:
         return init_producer_id_failed(request, reply.error, context.api_version)
+    if request.reason is not None:
+        _note_reason(context, request, outcome="fenced", pair=Producer(reply.producer_id, reply.producer_epoch))
     response = InitProducerIdResponse(producer_id=reply.producer_id, producer_epoch=reply.producer_epoch)
     if reply.ongoing is not None:
         response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch = reply.ongoing
@@ -387,5 +403,8 @@ async def handle_end_txn(context: RequestContext, request: EndTxnRequest) -> End
     )
     if reply.error is not NO_ERROR:
         return end_txn_failed(request, reply.error, context.api_version)
+    if request.reason is not None:
+        pair = Producer(request.producer_id, request.producer_epoch)
+        _note_reason(context, request, outcome="committed" if request.committed else "aborted", pair=pair)
     values = reply.producer_id, reply.producer_epoch
     return UsualAnswer(values, lambda: EndTxnResponse(producer_id=values[0], producer_epoch=values[1]))

@@ -117,14 +117,21 @@ async def _authorize(base: Foundation, services: Services) -> None:
     from fencepost.broker.security.acl_store import Acls
     from fencepost.broker.security.audit import Audit
     from fencepost.broker.security.authorizer import Authorizer
+    from fencepost.broker.security.id_owners import IdOwners
     from fencepost.broker.security.principal import NODE, principal_problem
 
     settings = base.settings
     super_users = [name.strip() for name in settings.super_users.split(";") if name.strip()]
     for problem in filter(None, map(principal_problem, super_users)):
         raise StartError(f"super.users: {problem}; write User:name, and semicolons between several")
+    try:
+        id_owners = IdOwners(settings.fencepost_transactional_id_owners)
+    except ValueError as error:
+        raise StartError(f"fencepost.transactional.id.owners: {error}") from None
     authorizer = Authorizer(
-        super_users=[*super_users, NODE], allows_without_rules=settings.allow_everyone_if_no_acl_found
+        super_users=[*super_users, NODE],
+        allows_without_rules=settings.allow_everyone_if_no_acl_found,
+        id_owners=id_owners,
     )
     acls = services.acls = Acls(base.store, authorizer)
     await acls.open()

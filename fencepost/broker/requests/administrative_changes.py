@@ -27,6 +27,7 @@ MAXIMUM_NOTED: Final = 10_000
 """Bound of the connections and groups remembered as noted; beyond it, all are forgotten, and may be noted again."""
 MAXIMUM_LISTED: Final = 100
 """Partitions that one line names."""
+LONGEST_REASON_CHARACTERS: Final = 1_000
 
 _noted: Final[WeakKeyDictionary[GroupService, set[tuple[int, str]]]] = WeakKeyDictionary()
 """By node: connections, and groups whose offsets they have set."""

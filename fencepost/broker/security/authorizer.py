@@ -18,6 +18,7 @@ from fencepost.broker.security.acls import (
     AclResource,
     AclRule,
 )
+from fencepost.broker.security.id_owners import IdOwners
 from fencepost.broker.security.principal import EVERYONE
 
 MAXIMUM_CLIENTS: Final = 10_000
@@ -122,16 +123,23 @@ class Authorizer:
     """The rules, and the verdicts that follow from them.
 
     super_users: principals that may do everything, against every rule.
+    id_owners: the only others that may do anything with some transactional ids; the rules must allow it, too.
     allows_without_rules: the verdict if no rule's pattern matches the resource, for any principal.
     epoch: raised by every change of the rules; rights of an earlier epoch must not be used.
     """
 
     def __init__(
-        self, rules: Iterable[AclRule] = (), *, super_users: Iterable[str] = (), allows_without_rules: bool = False
+        self,
+        rules: Iterable[AclRule] = (),
+        *,
+        super_users: Iterable[str] = (),
+        allows_without_rules: bool = False,
+        id_owners: IdOwners | None = None,
     ) -> None:
         self.epoch = 0
         self.super_users = frozenset(super_users)
         self.allows_without_rules = allows_without_rules
+        self._id_owners = id_owners or IdOwners()
         self._of_type: dict[AclResource, _RulesOfType] = {}
         self._rights: dict[tuple[str, str], Rights] = {}
         self.change(rules, ())
@@ -156,6 +164,8 @@ class Authorizer:
 
     def allows(self, principal: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> bool:
         """The verdict of the rules, without the super users. Denials come before permissions."""
+        if resource is AclResource.TRANSACTIONAL_ID and self._id_owners.refuses(principal, name):
+            return False
         rules = self._of_type.get(resource)
         has_rules = is_allowed = False
         if rules is not None:

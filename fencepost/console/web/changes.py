@@ -19,6 +19,8 @@ from fencepost.console.web.visit import BadFormError, Page, Visit
 TYPED: Final = "typed_name"
 CSRF: Final = "csrf"
 PASSWORDS: Final = ("password", "password_again")
+REASON: Final = "reason"
+LONGEST_REASON: Final = 1_000
 LONGEST_TYPED: Final = 120
 _WORD: Final = "confirm"
 
@@ -30,6 +32,7 @@ class Change:
     title: the page's title, an imperative. subject: name that has to be typed. effects: sentences on the effects.
     perform: makes the change and returns a sentence on it. table: a dry run, as rows under `table_head`.
     asks_password: the page that confirms asks for one, twice; it comes in no other way.
+    asks_reason: it asks for the person's reason, which the audit logs of the console and of the broker get.
     """
 
     title: str
@@ -43,6 +46,7 @@ class Change:
     table_head: Sequence[str] = ()
     table: Sequence[Sequence[Any]] = field(default=())
     asks_password: bool = False
+    asks_reason: bool = False
 
     @property
     def to_type(self) -> str:
@@ -69,6 +73,11 @@ def change(name: str) -> Callable[[Prepare], Prepare]:
     return declare
 
 
+def reason_of(form: Form) -> str:
+    """The reason that a person has given; empty before the page that asks for it."""
+    return form.get(REASON, "").strip()[:LONGEST_REASON]
+
+
 def field_of(form: Form, name: str, what: str) -> str:
     """A field that must not be empty. Raises BadFormError."""
     value = form.get(name, "").strip()
@@ -80,14 +89,17 @@ def field_of(form: Form, name: str, what: str) -> str:
 async def answer(visit: Visit, name: str, form: Form) -> Page | Response:
     """Show a change, or carry it out. Raises ClusterError, BadFormError."""
     prepared = await CHANGES[name](visit, form)
-    typed = form.get(TYPED)
-    if typed != prepared.to_type:
-        fields = {key: value for key, value in form.items() if key not in (TYPED, CSRF, *PASSWORDS)}
+    typed, reason = form.get(TYPED), reason_of(form)
+    lacks_reason = prepared.asks_reason and not reason
+    if typed != prepared.to_type or lacks_reason:
+        fields = {key: value for key, value in form.items() if key not in (TYPED, CSRF, REASON, *PASSWORDS)}
         data = {
             "change": prepared,
             "name": name,
             "fields": fields,
-            "is_wrong": typed is not None,
+            "is_wrong": typed is not None and typed != prepared.to_type,
+            "lacks_reason": typed is not None and lacks_reason,
+            "reason": reason,
         }
         return Page("confirm.html", prepared.title, data, status=200 if typed is None else 422)
     outcome = "failed"
@@ -104,7 +116,7 @@ async def answer(visit: Visit, name: str, form: Form) -> Page | Response:
             address=client.host if client else "",
             change=name,
             subject=prepared.subject,
-            details=prepared.details,
+            details=f"{prepared.details}; reason: {reason}" if prepared.asks_reason else prepared.details,
             outcome=outcome,
         )
     return RedirectResponse(prepared.done, status_code=303)

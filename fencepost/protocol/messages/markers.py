@@ -27,9 +27,13 @@ class WritableTxnMarker:
 
 @message(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest:
-    """Write the markers of ended transactions. Repeating it does no harm."""
+    """Write the markers of ended transactions. Repeating it does no harm.
+
+    Not Kafka's: the `reason` of an administrator, for the audit log.
+    """
 
     markers: list[WritableTxnMarker] = []
+    reason: str | None = field(versions="1+", tag=10_002, default=None)
 
 
 @struct

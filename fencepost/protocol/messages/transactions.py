@@ -13,7 +13,7 @@ class InitProducerIdRequest:
     Version 6 is that of two-phase commit, which Kafka itself marks unstable (KIP-939).
 
     Not Kafka's: with `guard`, from now on no new session of the id aborts its open transaction unless the request names
-    the current pair, or is `forced`, as that of an administrator.
+    the current pair, or is `forced`, as that of an administrator, whose `reason` goes into the audit log.
     """
 
     transactional_id: str | None = ""
@@ -24,6 +24,7 @@ class InitProducerIdRequest:
     keep_prepared_txn: bool = field(versions="6+", default=False)
     guard: bool = field(versions="2+", tag=10_000, default=False)
     forced: bool = field(versions="2+", tag=10_001, default=False)
+    reason: str | None = field(versions="2+", tag=10_002, default=None)
 
 
 @message(key=22, versions="0-6", flexible="2+")
@@ -138,12 +139,16 @@ class AddOffsetsToTxnResponse:
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
-    """Commit the transaction, or abort it. From version 5 on each transaction has its own epoch (KIP-890)."""
+    """Commit the transaction, or abort it. From version 5 on each transaction has its own epoch (KIP-890).
+
+    Not Kafka's: the `reason` of an administrator who ends it in its producer's place, for the audit log.
+    """
 
     transactional_id: str = ""
     producer_id: int64 = 0
     producer_epoch: int16 = 0
     committed: bool = False
+    reason: str | None = field(versions="3+", tag=10_002, default=None)
 
 
 @message(key=26, versions="0-5", flexible="3+")

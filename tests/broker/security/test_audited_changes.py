@@ -65,6 +65,7 @@ from fencepost.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from fencepost.protocol.messages.transactions import InitProducerIdRequest
 from tests.support.secured_broker import ADMIN, ALICE, rule, secured_broker
 
 Events = list[dict[str, Any]]
@@ -238,6 +239,35 @@ EXPECTED: list[tuple[str, Callable[[], Any], int | None, list[tuple[str, str, st
             )
         ],
     ),
+    (
+        "one is aborted with a reason",
+        lambda: WriteTxnMarkersRequest(
+            [WritableTxnMarker(5, 0, False, [WritableTxnMarkerTopic("orders", [0])])], "it hangs"
+        ),
+        None,
+        [
+            (
+                "ALTER",
+                "PRODUCER",
+                "5",
+                {"producer_epoch": 0, "outcome": "aborted", "partitions": ["orders-0"], "reason": "it hangs"},
+            )
+        ],
+    ),
+    (
+        "a producer is fenced with a reason",
+        lambda: InitProducerIdRequest("till-1", 60_000, forced=True, reason="its host is gone"),
+        5,
+        [
+            (
+                "WRITE",
+                "TRANSACTIONAL_ID",
+                "till-1",
+                {"outcome": "fenced", "producer_id": 0, "producer_epoch": 0, "reason": "its host is gone"},
+            )
+        ],
+    ),
+    ("a producer begins its session", lambda: InitProducerIdRequest("till-1", 60_000), 5, []),
     (
         "two transactions of one producer are ended, and one of another",
         lambda: WriteTxnMarkersRequest(

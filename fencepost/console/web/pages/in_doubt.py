@@ -22,7 +22,7 @@ from fencepost.console.reading.in_doubt import (
     write_entry,
 )
 from fencepost.console.reading.transactions import describe_transaction
-from fencepost.console.web.changes import Change, Form, change, field_of
+from fencepost.console.web.changes import Change, Form, change, field_of, reason_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
 from fencepost.diagnosis.in_doubt import Doubt
@@ -119,7 +119,7 @@ async def decide(visit: Visit, form: Form) -> Change:
         await write_entry(visit.cluster, command_entry(command))
         question = Question(token, view.started_ms, tuple(view.partitions))
         await write_entry(visit.cluster, administrator_entry(question, outcome, now_ms))
-        await _end(visit.cluster, view, commits=outcome == "commit")
+        await _end(visit.cluster, view, reason_of(form), commits=outcome == "commit")
         return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}."
 
     return _change(f"{outcome.capitalize()} transaction", view, effects, perform, is_dangerous=True)
@@ -154,6 +154,7 @@ def _change(
         address,
         address,
         is_dangerous=is_dangerous,
+        asks_reason=is_dangerous,
         details=f"token {token_of(view)}, begun at {view.started_ms}",
     )
 
@@ -171,13 +172,14 @@ async def _meant(cluster: Cluster, form: Form) -> CoordinatorView:
     return view
 
 
-async def _end(cluster: Cluster, view: CoordinatorView, *, commits: bool) -> None:
+async def _end(cluster: Cluster, view: CoordinatorView, reason: str, *, commits: bool) -> None:
     """End a transaction by its pair. Raises ClusterError."""
     request = EndTxnRequest(
         transactional_id=view.transactional_id,
         producer_id=view.producer_id,
         producer_epoch=view.producer_epoch,
         committed=commits,
+        reason=reason,
     )
     deadline_s = time.monotonic() + ENDS_WITHIN_S
     while True:

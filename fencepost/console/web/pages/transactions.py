@@ -18,7 +18,7 @@ from fencepost.console.reading.transactions import (
     open_transactions,
     read_producers,
 )
-from fencepost.console.web.changes import Change, Form, change, field_of
+from fencepost.console.web.changes import Change, Form, change, field_of, reason_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
 from fencepost.diagnosis.stuck import ONGOING, OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, cause_of
@@ -125,7 +125,7 @@ async def abort_transaction(visit: Visit, form: Form) -> Change:
     ]
 
     async def perform() -> str:
-        await fence(visit, view)
+        await fence(visit, view, reason_of(form))
         return f"{transactional_id} was fenced, and its transaction ended."
 
     address = with_query("/transaction", id=transactional_id)
@@ -137,14 +137,15 @@ async def abort_transaction(visit: Visit, form: Form) -> Change:
         address,
         address,
         details=f"producer {view.producer_id}",
+        asks_reason=True,
     )
 
 
-async def fence(visit: Visit, view: CoordinatorView) -> None:
+async def fence(visit: Visit, view: CoordinatorView, reason: str) -> None:
     """Open a session with the transactional id, as its next producer does. Raises ClusterError."""
     timeout_ms = min(view.timeout_ms, 60_000)
     request = InitProducerIdRequest(
-        transactional_id=view.transactional_id, transaction_timeout_ms=timeout_ms, forced=True
+        transactional_id=view.transactional_id, transaction_timeout_ms=timeout_ms, forced=True, reason=reason
     )
     deadline_s = time.monotonic() + 10
     while True:
@@ -190,7 +191,7 @@ async def abort_hanging(visit: Visit, form: Form) -> Change:
             topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
             coordinator_epoch=max(0, holder.coordinator_epoch),
         )
-        reply = await visit.cluster.send(WriteTxnMarkersRequest(markers=[marker]), partition.leader)
+        reply = await visit.cluster.send(WriteTxnMarkersRequest([marker], reason_of(form)), partition.leader)
         codes = [one.error_code for result in reply.markers for topics in result.topics for one in topics.partitions]
         if not codes:
             raise ClusterError("the broker's answer says nothing of the marker")
@@ -206,4 +207,5 @@ async def abort_hanging(visit: Visit, form: Form) -> Change:
         address,
         address,
         details=f"producer {producer_id}:{holder.producer_epoch} from offset {holder.first_offset}",
+        asks_reason=True,
     )
