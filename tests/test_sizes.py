@@ -23,7 +23,6 @@ LONG_FUNCTIONS: dict[str, int] = {
     "fencepost/cli/consume.py: consume": 66,
     "fencepost/cli/produce.py: produce": 77,
     "fencepost/cli/soak.py: soak": 91,
-    "fencepost/cli/transactions.py: abort_hanging": 64,
 }
 
 MANY_PARAMETERS: dict[str, int] = {

@@ -83,7 +83,7 @@ class Coordinator:
     def complete(self, token: Token, *, commit: bool, timeout_s: float = 60, reason: str | None = None) -> None:
         """End the transaction of a token, and return when its outcome is certain. May be repeated.
 
-        reason: of a person who decides it, for the audit log of a Fencepost.
+        reason: text of a person who decides it, for the audit log of a Fencepost.
         Raises HeuristicOutcome if it was ended the other way, Superseded if nobody can tell, Refused if the brokers do
         not let this client do it, TimeoutError if no coordinator answers in time: repeat it then, with the same
         outcome.
