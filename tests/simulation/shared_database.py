@@ -40,6 +40,13 @@ T = TypeVar("T")
 _numbers = itertools.count()
 
 
+class _ClosedByDeath(sqlite3.Connection):
+    """A connection that nobody has to close, as if its process died: else Python warns, from 3.13 on."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class SharedDatabase:
     """The file. on_committed: called after each transaction that may have changed something, in the same step.
 
@@ -59,7 +66,9 @@ class SharedDatabase:
         _upgrade(self.connection)
 
     def connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._name, uri=True, isolation_level=None)
+        return sqlite3.connect(
+            self._name, uri=True, isolation_level=None, check_same_thread=False, factory=_ClosedByDeath
+        )
 
     # What tests look at
 
