@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import re
 import subprocess
@@ -103,6 +104,11 @@ def test_pip_and_the_scripts_take_exactly_the_versions_of_python_that_the_classi
     environment = (ROOT / "scripts" / "environment").read_text(encoding="utf-8")
     assert re.findall(r"\bpython3\.(\d+)", environment) == [str(minor) for minor in reversed(MINORS)]
     assert f"(3, {first}) <= sys.version_info < (3, {last + 1})" in environment
+
+
+def test_the_cost_of_a_request_has_a_limit_for_each_python() -> None:
+    known = json.loads((ROOT / "tests" / "costs" / "baseline.json").read_text(encoding="utf-8"))
+    assert list(known) == [f"3.{minor}" for minor in MINORS]
 
 
 LISTS_OF_PYTHONS = ("CONTRIBUTING.md", "docs/faq.md", "docs/first-steps.md", "docs/upgrade.md", "scripts/environment")
