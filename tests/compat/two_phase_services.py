@@ -100,12 +100,6 @@ class Service:
             text=True,
         )
 
-    def wait_until_ready(self) -> None:
-        """Return once its session has begun; that of Python does not say so."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line == "ready\n", (line, self._process.communicate(timeout=LIMIT_S))
-
     def freeze(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
 

@@ -8,7 +8,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"log"
 	"os"
 	"strings"
@@ -40,7 +39,6 @@ func takeOrders(ctx context.Context, servers, database string, names []string) e
 		return err
 	}
 	defer session.Close()
-	fmt.Println("ready")
 	for _, name := range names {
 		err := session.Transaction(ctx, func(tx *sql.Tx, produce func(*kgo.Record)) error {
 			added, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ($1) ON CONFLICT DO NOTHING", name)

@@ -24,7 +24,6 @@ public final class OrderService {
             }
             try (var session = TwoPhase.start(connection, settings, new StringSerializer(), new StringSerializer());
                     var insert = connection.prepareStatement(INSERT)) {
-                System.out.println("ready");
                 for (String name : List.of(arguments).subList(2, arguments.length)) {
                     session.transaction(sender -> {
                         insert.setString(1, name);
