@@ -260,6 +260,12 @@ def _check_together(settings: Settings) -> list[str]:
             f"{settings.origins['fencepost.check.back.resolvers']}: fencepost.check.back.resolvers needs "
             "transaction.two.phase.commit.enable=true: else time would abort what a source has committed"
         )
+    if settings.fencepost_two_phase_abandoned_ms_by_name and not settings.transaction_two_phase_commit_enable:
+        name = "fencepost.two.phase.abandoned.ms.by.name"
+        problems.append(
+            f"{settings.origins[name]}: {name} needs transaction.two.phase.commit.enable=true: without it every "
+            "transaction has a time-out"
+        )
     if settings.fencepost_transactional_id_owners and not settings.authorizer_class_name:
         problems.append(
             f"{settings.origins['fencepost.transactional.id.owners']}: fencepost.transactional.id.owners needs "

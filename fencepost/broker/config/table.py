@@ -492,6 +492,15 @@ class TransactionSettings:
         "much older: nothing but its client or an administrator ends it.",
         at_least(1),
     )
+    fencepost_two_phase_abandoned_ms_by_name: tuple[str, ...] = declare(
+        LIST,
+        (),
+        "`GLOB=MILLISECONDS` entries: an open transaction without a time-out is aborted if another id of its glob has "
+        "committed a transaction that began this much later. For pools of ids that may leave one behind for good, such "
+        "as Flink's POOLING; the first entry that matches counts. While no id of the pool commits, none is aborted. "
+        "Needs `transaction.two.phase.commit.enable`.",
+        expirations_by_name(),
+    )
     fencepost_check_back_resolvers: tuple[str, ...] = declare(
         LIST,
         (),

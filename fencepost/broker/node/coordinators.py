@@ -15,6 +15,7 @@ from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node.foundation import Foundation
 from fencepost.broker.share.lazy_service import LazyShareService
+from fencepost.broker.transaction.names import parse_expirations
 from fencepost.broker.transaction.producer_ids import ProducerIds
 from fencepost.broker.transaction.remote_markers import RemoteMarkerChannel
 from fencepost.broker.transaction.remote_verification import RemoteTransactionVerifier
@@ -73,6 +74,14 @@ async def start_coordinators(
     )
     shares.start()
     cleanup.push_async_callback(shares.close)
+    if settings.fencepost_two_phase_abandoned_ms_by_name:
+        # Imported here: most brokers have no bound for pools.
+        from fencepost.broker.transaction.abandoned import Abandoned
+
+        bounds = parse_expirations(settings.fencepost_two_phase_abandoned_ms_by_name)
+        abandoned = Abandoned(bounds, transactions, topics, peers)
+        abandoned.start()
+        cleanup.push_async_callback(abandoned.close)
     check_back = _check_back(base, topics, transactions, peers) if settings.check_back else None
     return Coordinators(transactions, verifier, group_configs, groups, shares, check_back)
 

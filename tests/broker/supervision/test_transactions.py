@@ -15,6 +15,7 @@ from fencepost.broker.kernel import supervision
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 from fencepost.broker.metadata.in_memory import InMemoryMetadataStore
 from fencepost.broker.transaction import (
+    abandoned,
     completion,
     coordinator_reload,
     markers,
@@ -23,6 +24,7 @@ from fencepost.broker.transaction import (
     remote_verification,
     service,
 )
+from fencepost.broker.transaction.abandoned import Abandoned
 from fencepost.broker.transaction.completion import Completion
 from fencepost.broker.transaction.coordinator_reload import CoordinatorReload
 from fencepost.broker.transaction.producer_ids import ProducerIds
@@ -46,6 +48,28 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     await broker.service.ensure_loaded()
     yield broker
     await broker.service.close()
+
+
+@plants(abandoned.ABANDONED)
+@unforeseen
+async def test_a_look_for_abandoned_transactions_that_fails_is_repeated(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abandoned, "SHORTEST_PAUSE_S", 0.001)
+    monkeypatch.setattr(supervision, "FIRST_RETRY_PAUSE_S", 0.001)
+    rounds = 0
+
+    async def end_all(_self: Abandoned) -> int:
+        nonlocal rounds
+        rounds += 1
+        return 0
+
+    monkeypatch.setattr(Abandoned, "end_all", raising(error, times=2, then=end_all))
+    looking = Abandoned([("pool-*", 1)], None, None, None)  # type: ignore[arg-type]  # it asks nobody
+    with logged(abandoned.ABANDONED, times=2):
+        looking.start()
+        await until(lambda: rounds > 0)
+    await looking.close()
 
 
 @plants(completion.COMPLETION)
