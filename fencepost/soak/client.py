@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from fencepost.history.writer import HistoryWriter
 from fencepost.soak.plan import ExitCode, Plan, group_id
@@ -26,7 +27,11 @@ REPORT_INTERVAL_S = 0.5
 
 @dataclass(frozen=True)
 class Order:
-    """name: unique name of this process in the soak. role, transactional_id: those of its slot."""
+    """name: unique name of this process in the soak. role, transactional_id: those of its slot.
+
+    history_path: a history; services write another kind of log there, and their rate is that of each.
+    database_urls, life, is_last: parameters of services alone, see `two_phase_service.Setting`.
+    """
 
     name: str
     kind: str
@@ -37,6 +42,9 @@ class Order:
     kinds: list[str]
     rate: float
     seed: int
+    database_urls: list[str]
+    life: int
+    is_last: bool
 
 
 def main() -> int:
@@ -56,17 +64,12 @@ def main() -> int:
 
 
 def _work(order: Order, counters: Counters, stop: threading.Event) -> tuple[ExitCode, str]:
-    history = HistoryWriter.open(order.history_path).client(
-        order.name,
-        transactional_id=None if order.role == "verifier" else order.transactional_id,
-        group_id=group_id(order.kind) if order.role == "transformer" else None,
-        isolation_level="read_committed",
-    )
-    plan = Plan(kinds=order.kinds, rate=order.rate, seed=order.seed)
     chance = random.Random(f"{order.seed} {order.name}")
-    client = Client(_library(order), history, plan, chance, counters, stop)
     try:
-        client.run(order.kind, order.role, order.transactional_id)
+        if order.role == "service":
+            _serve(order, chance, counters, stop)
+        else:
+            _transact(order, chance, counters, stop)
     except FencedError as error:
         return ExitCode.FENCED, str(error)
     except SessionLostError as error:
@@ -75,6 +78,34 @@ def _work(order: Order, counters: Counters, stop: threading.Event) -> tuple[Exit
         traceback.print_exc()
         return ExitCode.FAILED, repr(error)
     return ExitCode.STOPPED, ""
+
+
+def _serve(order: Order, chance: random.Random, counters: Counters, stop: threading.Event) -> None:
+    from fencepost.soak.two_phase_service import Setting, TransferService
+
+    setting = Setting(
+        kind=order.kind,
+        name=order.transactional_id,
+        bootstrap_servers=order.bootstrap_servers,
+        database_urls=order.database_urls,
+        life=order.life,
+        log=Path(order.history_path),
+        rate=order.rate,
+        is_last=order.is_last,
+    )
+    TransferService(setting, chance, counters, stop).run()
+
+
+def _transact(order: Order, chance: random.Random, counters: Counters, stop: threading.Event) -> None:
+    history = HistoryWriter.open(order.history_path).client(
+        order.name,
+        transactional_id=None if order.role == "verifier" else order.transactional_id,
+        group_id=group_id(order.kind) if order.role == "transformer" else None,
+        isolation_level="read_committed",
+    )
+    plan = Plan(kinds=order.kinds, rate=order.rate, seed=order.seed)
+    client = Client(_library(order), history, plan, chance, counters, stop)
+    client.run(order.kind, order.role, order.transactional_id)
 
 
 def _library(order: Order) -> Library:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,19 +20,23 @@ LAST_WORDS_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Common parameters of all clients. java_class_path: None if no Java client runs."""
+    """Common parameters of all clients. java_class_path: None if no Java client runs. database_urls: of services."""
 
     plan: Plan
     bootstrap_servers: str
     history_path: Path
     logs_directory: Path
     java_class_path: str | None
+    database_urls: Sequence[str] = ()
 
 
 class ClientProcess:
-    """A client process, started by the constructor. A thread reads its reports; the counters are the last ones."""
+    """A client process, started by the constructor. A thread reads its reports; the counters are the last ones.
 
-    def __init__(self, surroundings: Surroundings, slot: Slot, life: int) -> None:
+    is_last: a service only starts a session, which finishes the transaction of the one before, and ends.
+    """
+
+    def __init__(self, surroundings: Surroundings, slot: Slot, life: int, *, is_last: bool = False) -> None:
         self.name = f"{slot.name}.{life}"
         self.log_path = surroundings.logs_directory / f"{slot.name}.log"
         self.sent = self.committed = self.aborted = self.unknown = self.read = self.steps = 0
@@ -43,7 +48,7 @@ class ClientProcess:
             log.flush()
             # In its own session: Ctrl-C ends the soak, which then ends its clients.
             self._process = subprocess.Popen(
-                _command(surroundings, slot, self.name),
+                _command(surroundings, slot, self.name, life, is_last=is_last),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -106,7 +111,7 @@ def is_known(exit_code: int) -> bool:
     return exit_code in (ExitCode.STOPPED, ExitCode.FENCED, ExitCode.SESSION_LOST)
 
 
-def _command(surroundings: Surroundings, slot: Slot, name: str) -> list[str]:
+def _command(surroundings: Surroundings, slot: Slot, name: str, life: int, *, is_last: bool) -> list[str]:
     plan = surroundings.plan
     if slot.kind == "java":
         assert surroundings.java_class_path is not None
@@ -124,7 +129,10 @@ def _command(surroundings: Surroundings, slot: Slot, name: str) -> list[str]:
         "bootstrap_servers": surroundings.bootstrap_servers,
         "history_path": str(surroundings.history_path),
         "kinds": list(plan.kinds),
-        "rate": plan.rate,
+        "rate": plan.rate_of_each if slot.role == "service" else plan.rate,
         "seed": plan.seed,
+        "database_urls": list(surroundings.database_urls),
+        "life": life,
+        "is_last": is_last,
     }
     return [sys.executable, "-m", "fencepost.soak.client", json.dumps(order)]

@@ -133,15 +133,11 @@ class Examiner:
                 write(partition, offset)
             stretches[partition].append((offset, value))
 
-        content = self._content("read_committed", seen)
+        content = self.content("read_committed", seen)
         for partition, end_offset in content.end_offsets.items():
             if starts[partition] < end_offset:
                 write(partition, end_offset)
         return content
-
-    def content(self, isolation_level: str) -> Content:
-        """Read all partitions."""
-        return self._content(isolation_level, lambda *_: None)
 
     def record_offsets(self, history: ClientHistory, kinds: Sequence[str]) -> None:
         """Record the groups' committed offsets as the history's final offsets."""
@@ -158,7 +154,8 @@ class Examiner:
                 consumer.close()
             call.ok([(one.topic, one.partition, one.offset if one.offset >= 0 else None) for one in answered])
 
-    def _content(self, isolation_level: str, seen: Callable[[Partition, int, str], None]) -> Content:
+    def content(self, isolation_level: str, seen: Callable[[Partition, int, str], None] = lambda *_: None) -> Content:
+        """Read all partitions. seen: called for each record, with its offset and value."""
         digests = {partition: hashlib.sha256() for partition in self._partitions}
         count = 0
         consumer = self._consumer(isolation_level)

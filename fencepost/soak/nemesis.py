@@ -12,7 +12,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from fencepost.soak.broker import Broker
@@ -79,6 +79,21 @@ class Nemesis:
             self._replace_client: 4,
             self._make_zombie: 5,
         }
+        if isinstance(broker, Machines):
+            self._least = LEAST_OF_MACHINES
+        else:
+            self._least = LEAST_OF_BROKER if broker.process_count == 1 else LEAST_OF_PROCESSES
+        self._first: list[Callable[[], FaultSchedule]] = []
+
+    def add(self, faults: Mapping[Callable[[], FaultSchedule], int], least: Least) -> None:
+        """Add faults of something else, with their relative frequency; each has its turn once before all others.
+
+        least: the fewest faults of each kind, in place of those of the broker and the clients.
+        """
+        self._faults |= faults
+        self._least = least
+        self._first = list(faults)
+        self._chance.shuffle(self._first)
 
     @property
     def is_busy(self) -> bool:
@@ -87,13 +102,9 @@ class Nemesis:
     @property
     def has_done_enough(self) -> bool:
         """Whether there were faults of all kinds, which says something even of a soak of seconds."""
-        if isinstance(self._broker, Machines):
-            least = LEAST_OF_MACHINES
-        else:
-            least = LEAST_OF_BROKER if self._broker.process_count == 1 else LEAST_OF_PROCESSES
         return all(
             sum(count for fault, count in self.counts.items() if fault.startswith(names)) >= wanted
-            for names, wanted in least.items()
+            for names, wanted in self._least.items()
         )
 
     def act(self, *, may_begin: bool) -> None:
@@ -102,7 +113,10 @@ class Nemesis:
         now_s = time.monotonic()
         if may_begin and now_s >= self._next_at_s:
             self._next_at_s = now_s + self._chance.expovariate(1 / self._interval_s)
-            (begin,) = self._chance.choices(list(self._faults), list(self._faults.values()))
+            if self._first:
+                begin = self._first.pop()
+            else:
+                (begin,) = self._chance.choices(list(self._faults), list(self._faults.values()))
             heapq.heappush(self._under_way, (now_s, next(self._numbers), begin()))
         while self._under_way and self._under_way[0][0] <= now_s:
             _, _, fault = heapq.heappop(self._under_way)
@@ -120,7 +134,7 @@ class Nemesis:
         self._zombies.clear()
 
     def _faults_of_broker(self) -> dict[Callable[[], FaultSchedule], int]:
-        note, findings, partitions = self._note, self.findings, self._crew.plan.all_partitions()
+        note, findings, partitions = self.note, self.findings, self._crew.plan.all_partitions()
         if isinstance(self._broker, Machines):
             of_machines = MachineFaults(
                 self._broker,
@@ -144,7 +158,7 @@ class Nemesis:
         if post is None:
             return
         post.is_held = True
-        self._note("client_kills", f"{post.slot.name}: kill -9")
+        self.note("client_kills", f"{post.slot.name}: kill -9")
         self._crew.kill(post)
         yield self._chance.uniform(0, 3)
         self._crew.start(post)
@@ -156,7 +170,7 @@ class Nemesis:
             return
         post.is_held = True
         duration_s = self._chance.uniform(*CLIENT_FROZEN_S)
-        self._note("client_freezes", f"{post.slot.name}: SIGSTOP for {duration_s:.1f} s")
+        self.note("client_freezes", f"{post.slot.name}: SIGSTOP for {duration_s:.1f} s")
         process = post.process
         process.freeze()
         yield duration_s
@@ -169,7 +183,7 @@ class Nemesis:
         if post is None or post.process is None:
             return
         post.is_held = True
-        self._note("client_restarts", f"{post.slot.name}: SIGTERM")
+        self.note("client_restarts", f"{post.slot.name}: SIGTERM")
         process = self._crew.detach(post)
         self._zombies.append(process)
         process.terminate()
@@ -192,7 +206,7 @@ class Nemesis:
         zombie = self._crew.detach(post)
         self._zombies.append(zombie)
         zombie.freeze()
-        self._note("zombies", f"{zombie.name}: SIGSTOP, and a successor")
+        self.note("zombies", f"{zombie.name}: SIGSTOP, and a successor")
         self._crew.start(post)
         began_at_s = time.monotonic()
         while post.committed_at_s <= began_at_s and time.monotonic() < began_at_s + SUCCESSOR_TIMEOUT_S:
@@ -231,6 +245,7 @@ class Nemesis:
         ]
         return self._chance.choice(free) if free else None
 
-    def _note(self, fault: str, text: str) -> None:
+    def note(self, fault: str, text: str) -> None:
+        """Count and log a fault."""
         self.counts[fault] += 1
         self._say(text)

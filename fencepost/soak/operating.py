@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from fencepost.soak.plan import Partition
 
@@ -76,8 +76,11 @@ class Operator:
 COMMAND = (sys.executable, "-m", "fencepost", "cluster")
 
 
-def finished(command: Sequence[str]) -> Generator[float, None, bool]:
-    """Run a command; returns whether it succeeds within COMMAND_TIMEOUT_S. Yields the seconds until it goes on."""
+def finished(command: Sequence[str], **how: Any) -> Generator[float, None, bool]:
+    """Run a command; returns whether it succeeds within COMMAND_TIMEOUT_S. Yields the seconds until it goes on.
+
+    how: arguments of Popen, such as its user.
+    """
     deadline_s = time.monotonic() + COMMAND_TIMEOUT_S
     running = subprocess.Popen(
         command,
@@ -85,6 +88,7 @@ def finished(command: Sequence[str]) -> Generator[float, None, bool]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C is for the soak, which ends it
+        **how,
     )
     try:
         while running.poll() is None and time.monotonic() < deadline_s:

@@ -8,8 +8,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 KINDS = ("kafka-python", "confluent", "java")
+TWO_PHASE_KINDS = ("confluent", "kafka-python", "aiokafka")
 INPUT_PARTITIONS_COUNT = 3
 OUTPUTS_TOPIC, OUTPUT_PARTITIONS_COUNT = "outputs", 4
+TRANSFERS_TOPIC, TRANSFERS_PARTITIONS_COUNT = "transfers", 3
 
 TRANSACTION_TIMEOUT_MS = 10_000
 SESSION_TIMEOUT_MS = 6_000  # of group members; the minimum of a broker by default
@@ -49,6 +51,11 @@ MACHINE_SETTINGS = {
     "fencepost.cluster.scratch.max.bytes": str(4 * 1024 * 1024),
 }
 
+TWO_PHASE_SETTINGS = {
+    "transaction.two.phase.commit.enable": "true",
+    "fencepost.two.phase.transactional.ids": "*",
+}
+
 
 class ExitCode(IntEnum):
     """Exit codes of client processes."""
@@ -68,7 +75,7 @@ class Slot(NamedTuple):
     """A slot for one client process at a time; its name is the transactional id of transactional ones."""
 
     kind: str
-    role: str  # producer, transformer, verifier
+    role: str  # producer, transformer, verifier; or service
     number: int
 
     @property
@@ -84,7 +91,8 @@ class Slot(NamedTuple):
 class Plan:
     """kinds: names of client libraries. rate: transactions/s of all clients together. process_count: the broker's.
 
-    machine_count: brokers of a cluster of machines; 0: the broker is alone.
+    machine_count: brokers of a cluster of machines; 0: the broker is alone. is_two_phase: all clients are services that
+    commit over a database and a topic.
     """
 
     kinds: Sequence[str]
@@ -95,13 +103,24 @@ class Plan:
     producers_count: int = 2  # of each kind
     transformers_count: int = 2
     verifiers_count: int = 1
+    is_two_phase: bool = False
+    services_count: int = 1
+
+    @property
+    def broker_settings(self) -> dict[str, str]:
+        settings = MACHINE_SETTINGS if self.machine_count else BROKER_SETTINGS
+        return {**settings, **(TWO_PHASE_SETTINGS if self.is_two_phase else {})}
 
     def slots(self) -> list[Slot]:
-        counts = {
-            "producer": self.producers_count,
-            "transformer": self.transformers_count,
-            "verifier": self.verifiers_count,
-        }
+        counts = (
+            {"service": self.services_count}
+            if self.is_two_phase
+            else {
+                "producer": self.producers_count,
+                "transformer": self.transformers_count,
+                "verifier": self.verifiers_count,
+            }
+        )
         return [
             Slot(kind, role, number)
             for kind in self.kinds
@@ -116,6 +135,8 @@ class Plan:
 
     def topics(self) -> dict[str, int]:
         """The topics, and the number of partitions of each."""
+        if self.is_two_phase:
+            return {TRANSFERS_TOPIC: TRANSFERS_PARTITIONS_COUNT}
         return {
             **{inputs_topic(kind): INPUT_PARTITIONS_COUNT for kind in self.kinds},
             OUTPUTS_TOPIC: OUTPUT_PARTITIONS_COUNT,

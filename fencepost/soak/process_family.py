@@ -12,7 +12,7 @@ from pathlib import Path
 def freeze_family(process_id: int) -> list[int]:
     """Send SIGSTOP to a process and its children; return those that were there."""
     frozen = []
-    for each in _family(process_id):
+    for each in family(process_id):
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGSTOP)
             frozen.append(each)
@@ -26,7 +26,7 @@ def thaw(frozen: Sequence[int]) -> None:
             os.kill(each, signal.SIGCONT)
 
 
-def _family(parent: int) -> Iterator[int]:
+def family(parent: int) -> Iterator[int]:
     """The parent first: once it is frozen, there are no more children."""
     yield parent
     for entry in Path("/proc").iterdir():

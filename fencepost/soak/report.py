@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from rich.console import Console
@@ -44,6 +45,44 @@ MACHINE_FAULT_TITLES = {
     "objects_freezes": "object store: SIGSTOP",
     "objects_troubles": "object store: SlowDown, no answers",
 }
+DATABASE_FAULT_TITLES = {
+    "postgres_kills": "database: kill -9",
+    "postgres_process_kills": "database, one process: kill -9",
+    "postgres_promotions": "database lost, its synchronous standby promoted",
+    "standby_freezes": "synchronous standby: SIGSTOP",
+    "postgres_tables_full": "database: disk full for a table",
+    "postgres_wal_full": "database: disk full for the write-ahead log",
+    "locks": "locks held for longer than a time-out",
+    "commit_cuts_before": "connections cut before COMMIT",
+    "commit_cuts_after": "connections cut after COMMIT, before its answer",
+    "commit_cuts_half": "connections cut within the answer to COMMIT",
+    "pooler_kills": "PgBouncer: kill -9",
+}
+
+
+@dataclass
+class Doubts:
+    """Transfers whose database has committed, and whose records had not yet. Times in s.
+
+    left: those that another session has committed.
+    """
+
+    count: int = 0
+    median_s: float = 0.0
+    longest_s: float = 0.0
+    left: int = 0
+    median_of_left_s: float = 0.0
+
+    @classmethod
+    def of(cls, all_s: Sequence[float], left_s: Sequence[float]) -> Doubts:
+        """all_s: times of all of them, those that were left included."""
+        median_s = statistics.median(all_s) if all_s else 0.0
+        median_of_left_s = statistics.median(left_s) if left_s else 0.0
+        return cls(len(all_s), round(median_s, 4), round(max(all_s, default=0.0), 3), len(left_s), median_of_left_s)
+
+    def __str__(self) -> str:
+        of_left = f"; {self.left:,} left to another session, median {self.median_of_left_s:.2f} s" if self.left else ""
+        return f"median {self.median_s * 1000:.1f} ms, longest {self.longest_s:.1f} s{of_left}"
 
 
 @dataclass
@@ -75,6 +114,8 @@ class SoakReport:
     aborted_records: int = 0
     anomalies: dict[str, int] = field(default_factory=dict)
     anomaly_texts: list[str] = field(default_factory=list)
+    doubts: Doubts | None = None  # of services that commit over a database and a topic
+    raised: dict[str, int] = field(default_factory=dict)  # exceptions that they got, by their names
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -88,6 +129,9 @@ class SoakReport:
 
     def _titles(self) -> dict[str, str]:
         """The titles of the faults."""
+        return {**self._titles_of_brokers(), **(DATABASE_FAULT_TITLES if self.doubts else {})}
+
+    def _titles_of_brokers(self) -> dict[str, str]:
         if self.machine_count:
             of_clients = {fault: title for fault, title in FAULT_TITLES.items() if fault not in BROKER_FAULTS}
             return {**MACHINE_FAULT_TITLES, **of_clients}
@@ -99,13 +143,17 @@ class SoakReport:
             "", "", show_header=False, title=f"Soak of {self.minutes:g} minutes, seed {self.seed}", title_justify="left"
         )
         committed = sum(self.committed.values())
-        table.add_row("operations in the history", f"{self.operations:,}")
-        table.add_row("records sent / read", f"{self.records_sent:,} / {self.records_read:,}")
+        if self.doubts is None:
+            table.add_row("operations in the history", f"{self.operations:,}")
+            table.add_row("records sent / read", f"{self.records_sent:,} / {self.records_read:,}")
         by_kind = ", ".join(f"{kind} {count:,}" for kind, count in self.committed.items())
         table.add_row("transactions committed", f"{committed:,} ({by_kind})")
         table.add_row("transactions aborted", f"{self.aborted:,}")
-        table.add_row("transactions with unknown outcome", f"{self.unknown:,}")
+        if self.doubts is None:
+            table.add_row("transactions with unknown outcome", f"{self.unknown:,}")
         table.add_row("records visible / aborted, at the end", f"{self.visible_records:,} / {self.aborted_records:,}")
+        if self.doubts:
+            table.add_row("time in doubt", str(self.doubts))
         table.add_section()
         titles = self._titles()
         for fault, title in titles.items():
@@ -121,6 +169,8 @@ class SoakReport:
                 f"{len(self.recoveries_s):,}; median {statistics.median(self.recoveries_s):.2f} s, "
                 f"longest {max(self.recoveries_s):.2f} s",
             )
+        for name, count in sorted(self.raised.items()):
+            table.add_row(f"services got: {name}", f"{count:,}")
         for end, count in sorted(self.sessions.items()):
             table.add_row(f"sessions that ended: {end.replace('_', ' ')}", f"{count:,}")
         table.add_section()

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,7 +22,7 @@ from fencepost.soak.figures import figures_of
 from fencepost.soak.final_read import ClosingError, Examiner, wait_until_settled
 from fencepost.soak.machines import Machines
 from fencepost.soak.nemesis import Nemesis
-from fencepost.soak.plan import BROKER_SETTINGS, MACHINE_SETTINGS, Plan
+from fencepost.soak.plan import Plan
 from fencepost.soak.report import SoakReport
 from fencepost.soak.trial_services import TrialError
 
@@ -71,6 +71,7 @@ class Soak:
         fault_interval_s: float,
         java_class_path: str | None,
         console: Console,
+        database_urls: Sequence[str] = (),
     ) -> None:
         self.report = SoakReport(
             seed=plan.seed,
@@ -89,14 +90,16 @@ class Soak:
         logs_directory = directory / "clients"
         logs_directory.mkdir(exist_ok=True)
         self._broker = (
-            Machines(directory, MACHINE_SETTINGS, count=plan.machine_count)
+            Machines(directory, plan.broker_settings, count=plan.machine_count)
             if plan.machine_count
-            else Broker(directory / "data", directory / "broker.log", BROKER_SETTINGS, process_count=plan.process_count)
+            else Broker(
+                directory / "data", directory / "broker.log", plan.broker_settings, process_count=plan.process_count
+            )
         )
-        surroundings = Surroundings(
-            plan, self._broker.bootstrap_servers, self._history_path, logs_directory, java_class_path
+        self._surroundings = Surroundings(
+            plan, self._broker.bootstrap_servers, self._history_path, logs_directory, java_class_path, database_urls
         )
-        self._crew = Crew(surroundings)
+        self._crew = Crew(self._surroundings)
         self._nemesis = Nemesis(
             self._broker,
             self._crew,
@@ -119,10 +122,14 @@ class Soak:
             self._nemesis.stop()
             self._crew.kill_all()
             self._broker.close()
+            self._end()
         self._sum_up()
         self._check()
         self._log.close()
         return self.report
+
+    def _end(self) -> None:
+        """End further processes that serve the clients."""
 
     def _start(self) -> None:
         self._broker.spawn()
@@ -193,15 +200,15 @@ class Soak:
 
     def _tick(self, *, may_begin: bool, doing: str) -> None:
         self._nemesis.act(may_begin=may_begin)
-        # While nothing can be written, and a while after, a client that waits does not hang.
-        is_disturbed = isinstance(self._broker, Machines) and self._broker.had_outage_since(
-            time.monotonic() - HANGING_AFTER_S
-        )
-        self._crew.look(watch_hanging=not is_disturbed)
+        self._crew.look(watch_hanging=not self._is_disturbed())
         if time.monotonic() - self._progress_at_s > PROGRESS_INTERVAL_S:
             self._progress_at_s = time.monotonic()
             self._show_progress(doing)
         time.sleep(TICK_S)
+
+    def _is_disturbed(self) -> bool:
+        """Whether nothing can be written, or could a while before: then a client that waits does not hang."""
+        return isinstance(self._broker, Machines) and self._broker.had_outage_since(time.monotonic() - HANGING_AFTER_S)
 
     def _show_progress(self, doing: str) -> None:
         faults = sum(self._nemesis.counts.values())
@@ -224,14 +231,8 @@ class Soak:
 
     def _sum_up(self) -> None:
         report, crew, nemesis = self.report, self._crew, self._nemesis
-        figures = figures_of(self._history_path)
         report.duration_s = time.monotonic() - self._began_at_s
-        report.operations, report.records_sent, report.records_read = figures.operations, figures.sent, figures.read
-        report.committed = {
-            kind: sum(count for client, count in figures.committed.items() if client.startswith(f"{kind}-"))
-            for kind in self._plan.kinds
-        }
-        report.aborted, report.unknown = figures.aborted, figures.unknown
+        self._count()
         report.faults = dict(nemesis.counts)
         report.fenced_zombies = nemesis.fenced_zombies_count
         report.sessions = dict(crew.ends)
@@ -258,6 +259,16 @@ class Soak:
         report.findings += [
             f"no {kind} client committed anything" for kind, count in report.committed.items() if not count
         ]
+
+    def _count(self) -> None:
+        """Count the work of the clients."""
+        report, figures = self.report, figures_of(self._history_path)
+        report.operations, report.records_sent, report.records_read = figures.operations, figures.sent, figures.read
+        report.committed = {
+            kind: sum(count for client, count in figures.committed.items() if client.startswith(f"{kind}-"))
+            for kind in self._plan.kinds
+        }
+        report.aborted, report.unknown = figures.aborted, figures.unknown
 
     def _check(self) -> None:
         """Run the checker as its own process, which frees its memory at its end."""

@@ -18,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from fencepost.broker.kernel.c_library import c_function
@@ -123,34 +124,42 @@ class Service:
 
 
 @contextlib.contextmanager
-def trial_postgres(directory: Path, *, log: Path | None = None, ends_with_parent: bool = True) -> Iterator[Service]:
+def trial_postgres(
+    directory: Path,
+    *,
+    log: Path | None = None,
+    ends_with_parent: bool = True,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    initialized_with: Sequence[str] = (),
+) -> Iterator[Service]:
     """Run a PostgreSQL whose data are in a directory. Raises TrialError.
 
-    log: file of its output; None for one in the directory. ends_with_parent: see `Service`.
+    log: file of its output; None for one in the directory. ends_with_parent: see `Service`. settings: PostgreSQL's.
+    initialized_with: arguments of initdb.
     """
     programs = postgres_programs()
-    how: dict[str, Any] = {"cwd": "/"}
-    if os.geteuid() == 0:
-        # PostgreSQL refuses to run as root.
-        user = pwd.getpwnam(UNPRIVILEGED)
-        how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        _require_way(UNPRIVILEGED, user.pw_uid, user.pw_gid, directory, programs)
+    how = unprivileged()
+    if "user" in how:
+        _require_way(UNPRIVILEGED, how["user"], how["group"], directory, programs)
     data = directory / "data"
     with contextlib.ExitStack() as cleanup:
         if not (data / "PG_VERSION").exists():
             shutil.rmtree(data, ignore_errors=True)
             data.mkdir(parents=True, mode=0o700)
-            _give(data, how)
-            _initialize(programs, data, directory / "initdb.log", how)
+            give(data, how)
+            _initialize(programs, data, directory / "initdb.log", how, initialized_with)
         sockets = directory / "sockets"
         if len(str(sockets)) > LONGEST_SOCKET_PATH:
             sockets = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-")))
         sockets.mkdir(exist_ok=True, mode=0o755)
-        _give(sockets, how)
+        give(sockets, how)
         ready = str(programs / "pg_isready")
         service = Service(
             "PostgreSQL",
-            [str(programs / "postgres"), "-D", str(data), "-k", str(sockets), "-c", "listen_addresses="],
+            [
+                *(str(programs / "postgres"), "-D", str(data), "-k", str(sockets), "-c", "listen_addresses="),
+                *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
+            ],
             log or directory / "postgres.log",
             url=f"postgresql://{USER}@/postgres?host={sockets}",
             is_ready=lambda: subprocess.run([ready, "-q", "-h", str(sockets)], check=False, cwd="/").returncode == 0,
@@ -213,13 +222,22 @@ def closed_to(path: Path, uid: int, gid: int) -> Path | None:
     return None
 
 
-def _give(path: Path, how: dict[str, Any]) -> None:
-    """Let the user that PostgreSQL runs as own a directory."""
+def unprivileged() -> dict[str, Any]:
+    """The arguments of Popen for PostgreSQL and its programs, which refuse to run as root."""
+    how: dict[str, Any] = {"cwd": "/"}
+    if os.geteuid() == 0:
+        user = pwd.getpwnam(UNPRIVILEGED)
+        how |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    return how
+
+
+def give(path: Path, how: Mapping[str, Any]) -> None:
+    """Let the user of `unprivileged` own a file or a directory."""
     if "user" in how:
         os.chown(path, how["user"], how["group"])
 
 
-def _initialize(programs: Path, data: Path, log: Path, how: dict[str, Any]) -> None:
+def _initialize(programs: Path, data: Path, log: Path, how: dict[str, Any], arguments: Sequence[str]) -> None:
     """Raises TrialError."""
     command = [
         str(programs / "initdb"),
@@ -230,6 +248,7 @@ def _initialize(programs: Path, data: Path, log: Path, how: dict[str, Any]) -> N
         "--auth=trust",
         "--encoding=UTF8",
         "--no-instructions",
+        *arguments,
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, **how)
@@ -274,7 +293,7 @@ def trial_objects(
         command,
         directory / "objects.log",
         url=f"s3://{BUCKET}?endpoint=http://127.0.0.1:{port}&access_key_id=trial&secret_access_key=trial",
-        is_ready=lambda: _accepts(port),
+        is_ready=lambda: accepts(port),
         stop_by=signal.SIGTERM,
         ends_with_parent=ends_with_parent,
     )
@@ -286,7 +305,8 @@ def trial_objects(
         service.stop()
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
+    """Whether somebody listens on a port of the loopback address."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False

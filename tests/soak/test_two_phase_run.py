@@ -1,0 +1,38 @@
+"""What a soak of services says about two sides that differ."""
+
+from __future__ import annotations
+
+from fencepost.soak.two_phase_run import Found, differences
+from fencepost.two_phase.commit_ids import new_commit
+from fencepost.two_phase.comparison import Place
+
+PLACE = Place("transfers", 0, 7)
+
+
+def test_rows_that_equal_records_are_no_finding() -> None:
+    ids = [new_commit().id for _ in range(3)]
+    rows = {one: f"a {number} 1" for number, one in enumerate(ids)}
+    assert differences(rows, {one: Found(row, PLACE) for one, row in rows.items()}) == []
+
+
+def test_each_side_that_lacks_something_is_named() -> None:
+    one, other = sorted(new_commit().id for _ in range(2))
+    assert differences({one: "a 1 1"}, {other: Found("a 2 1", PLACE)}) == [
+        f"a row without its record: {one}",
+        f"a record without its row: {other} at transfers-0@7",
+    ]
+
+
+def test_a_record_of_another_transfer_than_its_row_is_a_finding() -> None:
+    one = new_commit().id
+    assert differences({one: "a 1 1"}, {one: Found("a 1 2", PLACE)}) == [f"a record that differs from its row: {one}"]
+
+
+def test_what_has_no_id_of_a_commit_is_a_finding() -> None:
+    assert differences({}, {"x": Found("a 1 1", PLACE)}) == ["no id of a commit: 1 rows and records"]
+
+
+def test_of_many_differences_the_first_are_shown() -> None:
+    found = differences({new_commit().id: "a 1 1" for _ in range(9)}, {})
+    assert len(found) == 6
+    assert found[-1] == "a row without its record: 4 more"
