@@ -146,7 +146,9 @@ def test_a_missing_table_is_named_with_what_makes_it(database: Database) -> None
 def test_a_closed_connection_is_named_with_what_to_do(database: Database) -> None:
     connection = database.connect()
     connection.close()
-    with pytest.raises(MisuseError, match=r"is closed: connect again, call recover and make another producer"):
+    with pytest.raises(
+        MisuseError, match=r"is closed: connect again, and after an InDoubtError or NeedsRecovery call recover"
+    ):
         database.log.claim(connection, "a")
 
 

@@ -112,7 +112,7 @@ def test_a_connection_that_closes_in_the_block_leaves_nothing(
     with pytest.raises(Exception, match="closed"):
         close_inside()
     assert database.orders() == orders.values() == []
-    with pytest.raises(MisuseError, match="is closed: connect again, call recover"):
+    with pytest.raises(MisuseError, match="is closed: connect again"):
         session.write("b")
     session.connection = database.connect()
     assert_goes_on(session, orders, database)
