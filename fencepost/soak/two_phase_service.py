@@ -117,8 +117,8 @@ class TimedCoordinator(Coordinator):
 
     completed_at_s = 0.0
 
-    def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
-        super().complete(token, commit=commit, timeout_s=timeout_s)
+    def complete(self, token: Token, *, commit: bool, timeout_s: float = 60, reason: str | None = None) -> None:
+        super().complete(token, commit=commit, timeout_s=timeout_s, reason=reason)
         if commit:
             self.completed_at_s = time.time()
 
@@ -128,8 +128,8 @@ class TimedAsyncCoordinator(AsyncCoordinator):
 
     completed_at_s = 0.0
 
-    async def complete(self, token: Token, *, commit: bool, timeout_s: float = 60) -> None:
-        await super().complete(token, commit=commit, timeout_s=timeout_s)
+    async def complete(self, token: Token, *, commit: bool, timeout_s: float = 60, reason: str | None = None) -> None:
+        await super().complete(token, commit=commit, timeout_s=timeout_s, reason=reason)
         if commit:
             self.completed_at_s = time.time()
 

@@ -18,7 +18,10 @@ from fencepost.two_phase.tokens import MisuseError
 
 POSTGRES, SQLITE = "postgresql", "sqlite"
 IDLE = 0  # libpq's PQTRANS_IDLE
-CLOSED = "the connection to the database is closed: connect again, call recover and make another producer"
+CLOSED = (
+    "the connection to the database is closed: connect again, and after an InDoubtError or NeedsRecovery call recover "
+    "and make another producer"
+)
 IN_PROGRESS = (
     "the connection has a transaction in progress, perhaps begun by a SELECT: commit it or roll it back before, or "
     "move its statements into the block"
@@ -80,13 +83,18 @@ class _DbApi(Database):
 
     mark = "%s"
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Further arguments of the driver's `execute`."""
+        return {}
+
     def _cursor(self) -> Any:
         """A cursor whose rows are tuples, even if the connection's own are not."""
         return self.connection.cursor()
 
     async def execute(self, statement: str, *parameters: object) -> Sequence[Any]:
         cursor = self._cursor()
-        cursor.execute(_MARK.sub(self.mark, statement), parameters)
+        cursor.execute(_MARK.sub(self.mark, statement), parameters, **self._options)
         return cursor.fetchall() if cursor.description else ()
 
     async def commit(self) -> None:
@@ -99,8 +107,18 @@ class _DbApi(Database):
 class _Psycopg(_DbApi):
     """psycopg 3, psycopg2."""
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        # psycopg 3 would prepare a statement that it sends often, for the server's session; behind a pooler the next
+        # transaction may have another one.
+        return {"prepare": False} if self._is_psycopg_3 else {}
+
+    @property
+    def _is_psycopg_3(self) -> bool:
+        return hasattr(self.connection, "row_factory")
+
     def _cursor(self) -> Any:
-        if "row_factory" in dir(self.connection):
+        if self._is_psycopg_3:
             return self.connection.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
         return self.connection.cursor(cursor_factory=sys.modules["psycopg2.extensions"].cursor)
 
@@ -122,7 +140,7 @@ class _AsyncPsycopg(_Psycopg):
 
     async def execute(self, statement: str, *parameters: object) -> Sequence[Any]:
         cursor = self._cursor()
-        await cursor.execute(_MARK.sub(self.mark, statement), parameters)
+        await cursor.execute(_MARK.sub(self.mark, statement), parameters, **self._options)
         return await cursor.fetchall() if cursor.description else ()
 
     async def commit(self) -> None:
@@ -348,6 +366,11 @@ def opened(connection: Any) -> Database:
         for beginning, made in _LIBRARIES:
             if f"{base.__module__}.".startswith(beginning):
                 return made(connection)
+    # An object of the caller's own that passes calls on, such as one that measures them.
+    if hasattr(connection, "total_changes"):
+        return _sqlite(connection)
+    if hasattr(getattr(connection, "info", None), "transaction_status"):
+        return _psycopg(connection)
     return _Other(connection, f"{type(connection).__module__}.{type(connection).__qualname__}")
 
 

@@ -347,3 +347,30 @@ def test_a_start_holds_the_row_no_longer_than_its_time_whatever_the_brokers_do(t
     assert max(coordinator.timeouts_s) <= 1
     assert min(coordinator.timeouts_s) < 0.6
     database.close()
+
+
+class Measured:
+    """An object of a service's own that passes the calls of a connection on, and counts commits."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.commits = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def commit(self) -> None:
+        self.commits += 1
+        self._connection.commit()
+
+
+def test_a_connection_in_an_object_of_the_service_s_own_is_recognised(database: Database) -> None:
+    measured = Measured(database.connect())
+    assert database.log.claim(measured, "a") == (1, None)
+    assert opened(measured).is_in_progress
+    measured.commit()
+    database.log.begin(measured, 1, "a")
+    database.log.record(measured, 1, Token(7, 0, "a"))
+    measured.commit()
+    assert database.tokens() == ["7:0:a"]
+    assert measured.commits == 2
