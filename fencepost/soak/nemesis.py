@@ -113,11 +113,7 @@ class Nemesis:
         now_s = time.monotonic()
         if may_begin and now_s >= self._next_at_s:
             self._next_at_s = now_s + self._chance.expovariate(1 / self._interval_s)
-            if self._first:
-                begin = self._first.pop()
-            else:
-                (begin,) = self._chance.choices(list(self._faults), list(self._faults.values()))
-            heapq.heappush(self._under_way, (now_s, next(self._numbers), begin()))
+            heapq.heappush(self._under_way, (now_s, next(self._numbers), self._begun()))
         while self._under_way and self._under_way[0][0] <= now_s:
             _, _, fault = heapq.heappop(self._under_way)
             pause_s = next(fault, None)
@@ -125,6 +121,18 @@ class Nemesis:
                 self.last_at_s = time.monotonic()
             else:
                 heapq.heappush(self._under_way, (time.monotonic() + pause_s, next(self._numbers), fault))
+
+    def _begun(self) -> FaultSchedule:
+        """Pick a fault: one that has not had its turn, if there is one."""
+        if not self._first:
+            (begin,) = self._chance.choices(list(self._faults), list(self._faults.values()))
+            yield from begin()
+            return
+        begin = self._first.pop()
+        count = self.counts.total()
+        yield from begin()
+        if self.counts.total() == count:  # something else was under way
+            self._first.insert(0, begin)
 
     def stop(self) -> None:
         """End the processes that faults keep running."""

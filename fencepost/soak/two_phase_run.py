@@ -45,6 +45,7 @@ LEAST_OF_DATABASE: Final[Least] = {
     ("client_", "zombies"): 1,
     ("broker_", "process_", "machine_"): 1,
 }
+ON_BOTH_SIDES: Final = "committed on both sides"  # in a NeedsRecovery
 WITHOUT_POOLER: Final = (
     "PgBouncer is not installed, so no service goes through it (Debian and Ubuntu: apt-get install pgbouncer)"
 )
@@ -190,9 +191,7 @@ class TwoPhaseSoak(Soak):
         }
         report.raised = dict(Counter(str(one["raised"]) for one in told if "raised" in one))
         report.aborted = sum(report.raised.values())
-        doubts = [one for one in told if "doubt_s" in one]
-        left_s = [float(one["doubt_s"]) for one in doubts if "was_left" in one]
-        report.doubts = Doubts.of([float(one["doubt_s"]) for one in doubts], left_s)
+        report.doubts = Doubts.of(*times_in_doubt(told))
         report.findings += self._crew.failures
 
     def _check(self) -> None:
@@ -214,6 +213,28 @@ def differences(rows: Mapping[str, str], records: Mapping[str, Found]) -> list[s
         *_first("a record that differs from its row", unequal),
         *_first("no id of a commit", without_id),
     ]
+
+
+def times_in_doubt(told: Iterable[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    """The times in doubt, in s, by the services' log: all of them, and those of transfers left to another session.
+
+    A session that has ended with both sides committed has left nothing in doubt, though the next one finds its token.
+    """
+    all_s, left_s = [], []
+    on_both_sides: set[str] = set()
+    for one in told:
+        service = str(one["service"])
+        if "raised" in one and ON_BOTH_SIDES in one["text"]:
+            on_both_sides.add(service)
+        if "doubt_s" not in one:
+            continue
+        if "was_left" not in one:
+            all_s.append(float(one["doubt_s"]))
+        elif service not in on_both_sides:
+            all_s.append(float(one["doubt_s"]))
+            left_s.append(float(one["doubt_s"]))
+        on_both_sides.discard(service)
+    return all_s, left_s
 
 
 def _first(kind: str, found: Iterable[object]) -> list[str]:

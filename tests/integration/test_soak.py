@@ -99,3 +99,23 @@ def test_clients_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     exit_code, _, said = soak(tmp_path / "soak", "--minutes", "0.1", "--clients", "sarama")
     assert exit_code == 2
     assert "no such client: sarama" in said
+
+
+@pytest.mark.long  # `./scripts/test` soaks such services anyway
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "brokers", [(), ("--processes", "3"), ("--machines", "3")], ids=["one", "processes", "machines"]
+)
+def test_services_come_through_the_end_of_their_database(tmp_path: Path, brokers: tuple[str, ...]) -> None:
+    exit_code, report, said = soak(
+        tmp_path / "soak",
+        *("--two-phase", *brokers, "--minutes", "0.3", "--seed", "4", "--fault-interval", "1", "--rate", "60"),
+    )
+    assert exit_code == 0, said
+    assert report["findings"] == []
+    assert sum(report["committed"].values()) > 200
+    assert all(count > 0 for count in report["committed"].values())
+    assert report["doubts"]["count"] >= sum(report["committed"].values())
+    assert {"postgres_promotions", "commit_cuts_before", "commit_cuts_after", "commit_cuts_half", "locks"} <= set(
+        report["faults"]
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.soak.two_phase_run import Found, differences
+from typing import Any
+
+from fencepost.soak.two_phase_run import Found, differences, times_in_doubt
 from fencepost.two_phase.commit_ids import new_commit
 from fencepost.two_phase.comparison import Place
 
@@ -36,3 +38,15 @@ def test_of_many_differences_the_first_are_shown() -> None:
     found = differences({new_commit().id: "a 1 1" for _ in range(9)}, {})
     assert len(found) == 6
     assert found[-1] == "a row without its record: 4 more"
+
+
+def test_times_in_doubt_are_those_of_transfers_and_of_what_other_sessions_have_finished() -> None:
+    told: list[dict[str, Any]] = [
+        {"service": "a", "doubt_s": 0.1, "number": 1},
+        {"service": "a", "raised": "InDoubtError", "text": "the database did not say"},
+        {"service": "b", "raised": "NeedsRecovery", "text": "1:2:b is committed on both sides, but"},
+        {"service": "a", "doubt_s": 4.0, "was_left": True},
+        {"service": "b", "doubt_s": 9.0, "was_left": True},  # only its token was left
+        {"service": "b", "doubt_s": 3.0, "was_left": True},
+    ]
+    assert times_in_doubt(told) == ([0.1, 4.0, 3.0], [4.0, 3.0])
