@@ -17,8 +17,9 @@ _PACKAGE = "fencepost."
 
 def import_unannotated() -> None:
     """Remove the annotations of functions from the modules of this package that are imported from now on."""
-    if _Finder not in sys.meta_path:
-        sys.meta_path.insert(0, _Finder)
+    if _Finder not in sys.meta_path and PathFinder in sys.meta_path:
+        # Behind those that others have put in front: they see each import, as before.
+        sys.meta_path.insert(sys.meta_path.index(PathFinder), _Finder)
 
 
 class _Finder:

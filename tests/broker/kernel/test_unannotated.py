@@ -84,6 +84,23 @@ assert other.Outer.Inner.method.__annotations__
     run(program, tmp_path)
 
 
+def test_finders_that_others_put_in_front_are_asked_first(tmp_path: Path) -> None:
+    program = """
+import sys
+from importlib.abc import MetaPathFinder
+seen = []
+class Front(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        seen.append(name)
+sys.meta_path.insert(0, Front())
+from fencepost.broker.kernel.unannotated import import_unannotated
+import_unannotated()
+import fencepost.broker.kernel.topic_partition
+assert "fencepost.broker.kernel.topic_partition" in seen
+"""
+    run(program, tmp_path)
+
+
 def test_a_module_of_the_package_that_is_missing_is_an_import_error(tmp_path: Path) -> None:
     program = """
 from fencepost.broker.kernel.unannotated import import_unannotated
