@@ -33,8 +33,9 @@ def test_it_answers_slow_down_while_it_is_busy_and_stores_nothing(endpoint: str,
     set_trouble(tmp_path, Trouble(refused=1.0, unanswered=0.0))
     with pytest.raises(HTTPError) as refused:
         put(endpoint, "one")
-    assert refused.value.code == 503
-    assert b"<Code>SlowDown</Code>" in refused.value.read()
+    with refused.value as reply:
+        assert reply.code == 503
+        assert b"<Code>SlowDown</Code>" in reply.read()
     set_trouble(tmp_path, NO_TROUBLE)
     assert put(endpoint, "two") == 200
     assert [path.name for path in (tmp_path / "buckets" / BUCKET).iterdir()] == ["two"]
