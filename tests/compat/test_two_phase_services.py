@@ -5,7 +5,7 @@ They share one table: each finishes what a service in another language has left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,30 @@ from fencepost.testing.remote import RemoteBroker
 from tests.compat.two_phase_shop import Shop, kill_at_random, leave_token, shop_on
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.postgres import PostgresServer, postgres_server
-from tests.support.postgres_over_tcp import postgres_over_tcp
+from tests.support.postgres_over_tcp import PostgresPort, postgres_over_tcp
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(240)]
 
 OTHERS = ("two-phase-java", "two-phase-go")
 WRITERS = ("python", *OTHERS)
+REFUSED = (
+    "7:32768:order-service-1",
+    "07:0:order-service-1",
+    "7:0:",
+    "-1:0:order-service-1",
+    "7:0",
+    "9223372036854775808:0:order-service-1",
+)
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[tuple[PostgresServer, int]]:
+def postgres() -> Iterator[tuple[PostgresServer, PostgresPort]]:
     with postgres_server() as server, postgres_over_tcp(server.uri) as port:
         yield server, port
 
 
 @pytest.fixture
-def shop(fencepost: Any, postgres: tuple[PostgresServer, int]) -> Iterator[Shop]:
+def shop(fencepost: Any, postgres: tuple[PostgresServer, PostgresPort]) -> Iterator[Shop]:
     with shop_on(fencepost, postgres) as made:
         yield made
 
@@ -56,7 +64,26 @@ def test_a_token_of_one_language_is_finished_in_another(shop: Shop, writer: str,
     shop.assert_whole(["tea", "milk"])
 
 
-def test_each_language_makes_the_same_table(fencepost: Any, postgres: tuple[PostgresServer, int]) -> None:
+@pytest.mark.parametrize(
+    ("language", "texts"),
+    [("two-phase-java", REFUSED[:2]), ("two-phase-go", REFUSED)],
+)
+def test_a_text_that_is_no_token_ends_nothing(shop: Shop, language: str, texts: Sequence[str]) -> None:
+    leave_token(shop, "two-phase-go", "tea")
+    (token,) = shop.database.tokens()
+    for text in texts:
+        shop.execute(f"UPDATE fencepost_prepared SET token = '{text}'")
+        with shop.started(language, []) as service:
+            code, errors = service.ended()
+        assert code != 0
+        assert text in errors
+        assert (shop.database.tokens(), shop.state()) == ([text], "Ongoing")
+    shop.execute(f"UPDATE fencepost_prepared SET token = '{token}'")
+    shop.run(language)
+    shop.assert_whole(["tea"])
+
+
+def test_each_language_makes_the_same_table(fencepost: Any, postgres: tuple[PostgresServer, PostgresPort]) -> None:
     made = []
     for language in WRITERS:
         with shop_on(fencepost, postgres) as shop:
@@ -160,6 +187,22 @@ def test_a_commit_that_fails_is_aborted_only_if_the_database_says_so(
     shop.assert_whole(["tea", "lost", "milk"])
 
 
+@pytest.mark.parametrize("language", OTHERS)
+def test_a_commit_that_comes_after_its_service_has_lost_the_database_is_finished_by_the_next_one(
+    shop: Shop, language: str
+) -> None:
+    shop.run(language, ["tea"])
+    shop.execute(FAILING_COMMIT.format(statement="PERFORM pg_sleep(1)"))
+    with shop.started(language, ["lost", "milk"]) as service:
+        shop.wait_for_sleep()
+        shop.port.cut()
+        code, errors = service.ended()
+    assert code != 0
+    assert "indoubt" in errors.lower().replace(" ", "")
+    shop.run(language, ["milk"])  # its claim waits for that commit
+    shop.assert_whole(["tea", "lost", "milk"])
+
+
 @pytest.mark.parametrize(
     ("languages", "kills", "seed"),
     [
@@ -171,7 +214,7 @@ def test_a_commit_that_fails_is_aborted_only_if_the_database_says_so(
 )
 def test_services_that_are_killed_at_random_lose_and_double_nothing(
     fencepost_process: ProcessBroker,
-    postgres: tuple[PostgresServer, int],
+    postgres: tuple[PostgresServer, PostgresPort],
     languages: list[str],
     kills: int,
     seed: int,
@@ -186,7 +229,7 @@ def test_services_that_are_killed_at_random_lose_and_double_nothing(
 
 @pytest.mark.parametrize("seed", [4])
 def test_nor_against_a_broker_of_three_processes(
-    postgres: tuple[PostgresServer, int], tmp_path: Path, seed: int
+    postgres: tuple[PostgresServer, PostgresPort], tmp_path: Path, seed: int
 ) -> None:
     with BrokerProcesses(tmp_path / "data", 3) as processes:
         numbers = count(0)

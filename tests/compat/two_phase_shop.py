@@ -12,8 +12,10 @@ from typing import Any
 from tests.compat.two_phase_services import TRANSACTIONAL_ID, address_for, started
 from tests.support.conditions import until
 from tests.support.postgres import PostgresServer
+from tests.support.postgres_over_tcp import PostgresPort
 from tests.two_phase.databases import Database
 
+SLEEPS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 ENDED = ("", "Empty", "CompleteCommit", "CompleteAbort")
 NAMES_PER_START = 150
 MOST_STARTING_S = {"two-phase-java": 1.5, "two-phase-java-3.9": 1.5, "two-phase-go": 0.15, "python": 1.5}
@@ -23,17 +25,17 @@ MOST_WORKING_S = 0.05
 class Shop:
     """A database without tables, and the topic `orders` of a broker. broker: one of fencepost.testing."""
 
-    def __init__(self, broker: Any, postgres: tuple[PostgresServer, int]) -> None:
+    def __init__(self, broker: Any, postgres: tuple[PostgresServer, PostgresPort]) -> None:
         self.broker = broker
         self.servers: str = broker.bootstrap_servers
-        server, self._port = postgres
+        server, self.port = postgres
         self._conninfo = server.make_schema()
         self.database = Database("postgres", self._conninfo)
         if "orders" not in broker.topics():
             broker.topic("orders")
 
     def started(self, language: str, names: Sequence[str]) -> Any:
-        return started(language, self.servers, address_for(language, self._conninfo, self._port), names)
+        return started(language, self.servers, address_for(language, self._conninfo, self.port.port), names)
 
     def run(self, language: str, names: Sequence[str] = ()) -> None:
         """Start a service, and let it run to its end."""
@@ -53,6 +55,10 @@ class Shop:
         """Wait until the database has at least this many."""
         until(lambda: len(self.database.orders()) >= count)
 
+    def wait_for_sleep(self) -> None:
+        """Wait until a statement of a service sleeps in the database."""
+        until(lambda: self.database.query(SLEEPS))
+
     def execute(self, statement: str) -> None:
         """Run statements in the database, and commit them."""
         with self.database.connect() as connection:
@@ -69,7 +75,7 @@ class Shop:
 
 
 @contextmanager
-def shop_on(broker: Any, postgres: tuple[PostgresServer, int]) -> Iterator[Shop]:
+def shop_on(broker: Any, postgres: tuple[PostgresServer, PostgresPort]) -> Iterator[Shop]:
     shop = Shop(broker, postgres)
     try:
         yield shop

@@ -11,42 +11,71 @@ from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 from psycopg.conninfo import conninfo_to_dict
 
+CANCEL_REQUEST = (80877102).to_bytes(4)
+"""The second word of such a connection, in PostgreSQL's protocol."""
 
-class _Forwarder(ThreadingTCPServer):
+
+class PostgresPort(ThreadingTCPServer):
+    """A port that is forwarded to a server's socket. path: of the socket."""
+
     daemon_threads = True
     request_queue_size = 64
 
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.open: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", 0), _Connection)
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def cut(self) -> None:
+        """End all connections of clients. Their statements go on, as no request to cancel is forwarded."""
+        for client in tuple(self.open):
+            _end(client)
+
+
+class _Connection(BaseRequestHandler):
+    server: PostgresPort
+
+    def handle(self) -> None:
+        if self.request.recv(8, socket.MSG_PEEK | socket.MSG_WAITALL)[4:] == CANCEL_REQUEST:
+            return
+        self.server.open.add(self.request)
+        with socket.socket(socket.AF_UNIX) as upstream:
+            upstream.connect(self.server.path)
+            back = threading.Thread(target=_forward, args=(upstream, self.request), daemon=True)
+            back.start()
+            _forward(self.request, upstream)
+            back.join()
+        self.server.open.discard(self.request)
+
 
 @contextmanager
-def postgres_over_tcp(uri: str) -> Iterator[int]:
-    """Forward connections to the server of a URI, whose host is the directory of its socket. Yields the port."""
+def postgres_over_tcp(uri: str) -> Iterator[PostgresPort]:
+    """Forward connections to the server of a URI, whose host is the directory of its socket."""
     about = conninfo_to_dict(uri)
-    path = f"{about['host']}/.s.PGSQL.{about.get('port') or 5432}"
-
-    class Connection(BaseRequestHandler):
-        def handle(self) -> None:
-            with socket.socket(socket.AF_UNIX) as server:
-                server.connect(path)
-                back = threading.Thread(target=_forward, args=(server, self.request), daemon=True)
-                back.start()
-                _forward(self.request, server)
-                back.join()
-
-    with _Forwarder(("127.0.0.1", 0), Connection) as forwarder:
+    with PostgresPort(f"{about['host']}/.s.PGSQL.{about.get('port') or 5432}") as forwarder:
         thread = threading.Thread(target=forwarder.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
-            yield forwarder.server_address[1]
+            yield forwarder
         finally:
             forwarder.shutdown()
             thread.join()
+            forwarder.cut()
 
 
 def _forward(source: socket.socket, sink: socket.socket) -> None:
-    """Forward until the source ends, or one of the two is lost; then end both ways."""
+    """Forward until the source ends, or one of the two is lost; then end both."""
     with contextlib.suppress(OSError):
         while data := source.recv(65_536):
             sink.sendall(data)
-    for end in (source, sink):
-        with contextlib.suppress(OSError):
-            end.shutdown(socket.SHUT_RDWR)
+    _end(source)
+    _end(sink)
+
+
+def _end(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

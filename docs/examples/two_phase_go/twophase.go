@@ -46,6 +46,8 @@ const (
 		"RETURNING generation, token, " + durable
 	look = "SELECT generation, token, NULL FROM fencepost_prepared WHERE transactional_id = $1"
 	hold = look + " FOR UPDATE"
+	// lookAlone fails while a commit of the row is under way, on whichever connection.
+	lookAlone = look + " FOR UPDATE NOWAIT"
 	// begin is look, and marks the database's transaction until it ends.
 	begin = "SELECT generation, token, set_config('fencepost.transaction', 'begun', true) " +
 		"FROM fencepost_prepared WHERE transactional_id = $1"
@@ -88,7 +90,7 @@ func ParseToken(text string) (Token, error) {
 // It owns its producer. Nobody else can end a transaction of it, and it aborts none that the database has committed, or
 // may have: Close leaves such a transaction to the next session.
 type Session struct {
-	connection  *sql.Conn // one for all: after a commit that failed, only the same connection knows how it ended
+	connection  *sql.Conn
 	producer    *kgo.Client
 	coordinator coordinator
 	id          string
@@ -211,11 +213,13 @@ func (s *Session) Transaction(ctx context.Context, work func(tx *sql.Tx, produce
 	isReturned := false
 	defer func() {
 		if !isReturned { // the work panics
+			sent.end()
 			s.abandon(tx, sent)
 		}
 	}()
 	err = work(tx, sent.produce)
 	isReturned = true
+	sent.end()
 	var token *Token
 	if err == nil {
 		token, err = sent.prepare()
@@ -276,12 +280,16 @@ type sending struct {
 	lock    sync.Mutex
 	count   int
 	refused error
-	pair    Token
+	isOver  bool
 }
 
 func (s *sending) produce(record *kgo.Record) {
-	s.pending.Add(1)
 	s.lock.Lock()
+	if s.isOver {
+		s.lock.Unlock()
+		panic("twophase: produce is called after its work has returned, which has counted its records")
+	}
+	s.pending.Add(1)
 	s.count++
 	s.lock.Unlock()
 	s.session.producer.Produce(s.ctx, record, func(_ *kgo.Record, err error) {
@@ -292,6 +300,12 @@ func (s *sending) produce(record *kgo.Record) {
 			s.refused = err
 		}
 	})
+}
+
+func (s *sending) end() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.isOver = true
 }
 
 // prepare returns the token of what was produced; nil if nothing was.
@@ -477,22 +491,22 @@ func (s *Session) inTransaction(ctx context.Context, do func(*sql.Tx) error) err
 }
 
 // now is the row as a new transaction sees it.
-func (s *Session) now(ctx context.Context) (found row, err error) {
+func (s *Session) now(ctx context.Context, statement string) (found row, err error) {
 	err = s.inTransaction(ctx, func(tx *sql.Tx) (err error) {
-		found, err = s.row(ctx, tx, look)
+		found, err = s.row(ctx, tx, statement)
 		return err
 	})
 	return found, err
 }
 
-// isRolledBack is whether, after a commit that failed, the database answers on this connection and has no token.
+// isRolledBack is whether, after a commit that failed, the database answers and has no token.
 func (s *Session) isRolledBack(ctx context.Context) bool {
-	found, err := s.now(ctx)
+	found, err := s.now(ctx, lookAlone)
 	return err == nil && found.generation == s.generation && found.token == nil
 }
 
 func (s *Session) hasSuccessor(ctx context.Context) bool {
-	found, err := s.now(ctx)
+	found, err := s.now(ctx, look)
 	return err == nil && found.generation != s.generation
 }
 

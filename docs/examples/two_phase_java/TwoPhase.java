@@ -67,6 +67,8 @@ public final class TwoPhase<K, V> implements AutoCloseable {
     private static final String HOLD =
             "SELECT generation, token FROM fencepost_prepared WHERE transactional_id = ? FOR UPDATE";
     private static final String LOOK = "SELECT generation, token FROM fencepost_prepared WHERE transactional_id = ?";
+    /** Fails while a commit of the row is under way, on whichever connection. */
+    private static final String LOOK_ALONE = LOOK + " FOR UPDATE NOWAIT";
     /** As LOOK, and marks the database's transaction until it ends. */
     private static final String BEGIN = "SELECT generation, token, set_config('fencepost.transaction', 'begun', true) "
             + "FROM fencepost_prepared WHERE transactional_id = ?";
@@ -202,7 +204,11 @@ public final class TwoPhase<K, V> implements AutoCloseable {
             Token token;
             try {
                 var sending = new Sending();
-                work.run(sending);
+                try {
+                    work.run(sending);
+                } finally {
+                    sending.isOver = true;
+                }
                 token = prepare(sending);
                 record(token);
             } catch (Throwable error) {
@@ -226,9 +232,13 @@ public final class TwoPhase<K, V> implements AutoCloseable {
     private final class Sending implements Sender<K, V> {
         private final AtomicReference<Exception> refused = new AtomicReference<>();
         private boolean hasSent;
+        private volatile boolean isOver;
 
         @Override
         public void send(ProducerRecord<K, V> record) {
+            if (isOver) {
+                throw new IllegalStateException("this sender's work has returned: its records were counted");
+            }
             hasSent = true;
             try {
                 producer.send(record, (metadata, error) -> refused.compareAndSet(null, error));
@@ -413,11 +423,11 @@ public final class TwoPhase<K, V> implements AutoCloseable {
         }
     }
 
-    /** After a commit that failed: whether the database answers on this connection, and has no token. */
+    /** After a commit that failed: whether the database answers, and has no token. */
     private boolean isRolledBack() {
         try {
             connection.rollback();
-            Row row = query(LOOK);
+            Row row = query(LOOK_ALONE);
             return row.generation == generation && row.token == null;
         } catch (SQLException | RuntimeException noAnswer) {
             return false;
@@ -463,11 +473,13 @@ public final class TwoPhase<K, V> implements AutoCloseable {
 
         public static Token parse(String text) {
             String[] parts = text.split(":", 3);
-            if (parts.length == 3) {
+            try {
                 var token = new Token(Long.parseLong(parts[0]), Integer.parseInt(parts[1]), parts[2]);
                 if (token.toString().equals(text)) {
                     return token;
                 }
+            } catch (IllegalArgumentException | ArrayIndexOutOfBoundsException other) {
+                // as below
             }
             throw new IllegalArgumentException("expected PRODUCER_ID:EPOCH:TRANSACTIONAL_ID, got " + text);
         }
