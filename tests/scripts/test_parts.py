@@ -134,7 +134,7 @@ def test_soaks_run_side_by_side_and_each_has_its_output_and_its_outcome(checkout
     met = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert "--machines 3 --fault-interval 2 met" in met["crashes of machines and their stores"]
     assert "--processes 3 --fault-interval 2 met" in met["crashes of single processes of several"]
-    assert "--machines 3 --minutes 0.3 --fault-interval 1 --rate 60 met" in met["crashes of a service's database"]
+    assert "--machines 3 --minutes 0.2 --fault-interval 1 --rate 60 met" in met["crashes of a service's database"]
     assert "--minutes 2 met" in met["crashes of one process"]
 
 

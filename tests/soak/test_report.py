@@ -7,7 +7,7 @@ import json
 
 from rich.console import Console
 
-from fencepost.soak.report import SoakReport
+from fencepost.soak.report import Doubts, SoakReport
 
 
 def shown(report: SoakReport) -> str:
@@ -49,3 +49,16 @@ def test_programs_get_the_same_as_an_object() -> None:
     report = SoakReport(minutes=2, seed=7, directory="/somewhere", aborted=3)
     assert json.loads(json.dumps(report.as_object()))["good"] is True
     assert report.as_object()["aborted"] == 3
+
+
+def test_services_have_a_time_in_doubt_and_faults_of_their_database() -> None:
+    doubts = Doubts.of([0.001, 0.002, 4.0], [4.0])
+    report = SoakReport(minutes=1, seed=1, directory="d", doubts=doubts, raised={"LockNotAvailable": 3})
+    text = shown(report)
+    assert str(doubts) == "median 2.0 ms, longest 4.0 s; 1 left to another session, median 4.00 s"
+    assert "median 2.0 ms, longest 4.0 s" in text
+    assert "standby promoted" in text
+    assert "services got: LockNotAvailable" in text
+    assert "operations in the history" not in text
+    assert json.loads(json.dumps(report.as_object()))["doubts"]["longest_s"] == 4.0
+    assert str(Doubts.of([], [])) == "median 0.0 ms, longest 0.0 s"
