@@ -10,8 +10,8 @@ import itertools
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from fencepost.two_phase.tokens import MisuseError
@@ -32,8 +32,14 @@ IN_ATOMIC = (
     "commits by itself. Leave atomic(), take the view out of it with non_atomic_requests, and test with "
     "TransactionTestCase"
 )
+WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
+"""PostgreSQL's function that warns if it was cancelled: the only sign of it."""
 _MARK = re.compile(r"\?")
 _READS = re.compile(r"\s*SELECT\b", re.IGNORECASE)
+
+
+class UnreplicatedError(Exception):
+    """A commit is on the primary, and nobody knows whether it is on the standby that it had to wait for."""
 
 
 class Database(ABC):
@@ -132,6 +138,30 @@ class _Psycopg(_DbApi):
         if self.connection.autocommit:
             raise MisuseError(f"{COMMITS_ITSELF}: set autocommit to False")
 
+    async def commit(self) -> None:
+        with self._standby_required():
+            self.connection.commit()
+
+    @contextmanager
+    def _standby_required(self) -> Iterator[None]:
+        """Raise UnreplicatedError if a COMMIT succeeds only because somebody has cancelled its wait for the standby."""
+        cancelled: list[str] = []
+
+        def notice(diagnostic: Any) -> None:
+            if diagnostic.source_function == WAIT_FOR_STANDBY:
+                cancelled.append(str(diagnostic.message_primary))
+
+        if not self._is_psycopg_3:
+            yield
+            return
+        self.connection.add_notice_handler(notice)
+        try:
+            yield
+        finally:
+            self.connection.remove_notice_handler(notice)
+        if cancelled:
+            raise UnreplicatedError(f"the standby may lack the commit: {cancelled[0]}")
+
 
 class _AsyncPsycopg(_Psycopg):
     """psycopg.AsyncConnection."""
@@ -144,7 +174,8 @@ class _AsyncPsycopg(_Psycopg):
         return await cursor.fetchall() if cursor.description else ()
 
     async def commit(self) -> None:
-        await self.connection.commit()
+        with self._standby_required():
+            await self.connection.commit()
 
     async def rollback(self) -> None:
         await self.connection.rollback()

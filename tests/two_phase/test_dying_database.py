@@ -454,6 +454,29 @@ def test_a_row_that_only_the_primary_has_gets_its_records_once_the_standby_has_i
     check(database, own_orders, ["a"])
 
 
+def test_a_commit_whose_wait_for_the_standby_is_cancelled_is_in_doubt(
+    server: ServiceDatabase, own_orders: Orders, database: Database, competitor: Any, started: Started
+) -> None:
+    """PostgreSQL calls it committed, with a warning; the row would be lost if the standby were promoted."""
+    session = started(own_orders, database)
+    raised: list[BaseException] = []
+    server.freeze_standby()
+    try:
+        writing = threading.Thread(target=lambda: raised.append(_raised(lambda: session.write("a"))))
+        writing.start()
+        until(lambda: _waits_for_standby(competitor), timeout_s=60)
+        competitor.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        writing.join(60)
+        assert isinstance(raised[0], InDoubtError)
+        assert "the standby may lack the commit" in str(raised[0].__cause__)
+        assert own_orders.values() == []
+    finally:
+        server.thaw()
+    competitor.rollback()
+    started(own_orders, database).write("b")
+    check(database, own_orders, ["a", "b"])
+
+
 def _raised(call: Any) -> BaseException:
     with pytest.raises(Exception) as raised:  # noqa: PT011  # the caller looks at it
         call()
