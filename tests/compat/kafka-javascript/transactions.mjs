@@ -79,7 +79,7 @@ async function consumeTransformProduce(check, protocol) {
     withProducer(check, transactional(check), async (producer) => {
       const offset = async () => {
         const [of] = await admin.fetchOffsets({ groupId: group, topics: [source] })
-        return of.partitions.map((partition) => partition.offset).join()
+        return (of?.partitions ?? []).map((partition) => partition.offset).join()
       }
       const transform = async (from, to) => {
         const transaction = await producer.transaction()
