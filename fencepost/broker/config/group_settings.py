@@ -58,7 +58,11 @@ class GroupSetting:
     limits: tuple[str | None, str | None] = (None, None)
 
     def default(self, settings: Settings) -> Any:
-        return self.setting.default if self.broker_name is None else settings.value(self.broker_name)
+        if self.broker_name is None:
+            return self.setting.default
+        given = settings.value(self.broker_name)
+        # Of a list of assignors the first is the default.
+        return given[0] if self.setting.type is SettingType.STRING and isinstance(given, tuple) else given
 
 
 def _row(
@@ -196,10 +200,11 @@ GROUP_SETTINGS: dict[str, GroupSetting] = {
             Setting(
                 "streams.assignor.name",
                 SettingType.STRING,
-                "sticky",
+                None,
                 "The assignor of tasks to members.",
                 one_of("sticky"),
-            )
+            ),
+            "group.streams.assignors",
         ),
         _row(
             "streams.heartbeat.interval.ms",

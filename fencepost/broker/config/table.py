@@ -667,6 +667,14 @@ class StreamsGroupSettings:
         "`streams.initial.rebalance.delay.ms`.",
         at_least(0),
     )
+    group_streams_assignors: tuple[str, ...] = declare(
+        LIST,
+        ("sticky",),
+        "The assignors of tasks; the first is the default. Accepted when `sticky`, the only one. Group config: "
+        "`streams.assignor.name`.",
+        each_of("sticky"),
+        has_effect=False,
+    )
     group_streams_assignment_interval_ms: int = declare(
         INT,
         1_000,

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from fencepost.broker.config import Settings
-from fencepost.broker.config.group_settings import check_group_configs, duration_ms, group_value
+from fencepost.broker.config.group_settings import (
+    check_group_configs,
+    describe_group_configs,
+    duration_ms,
+    group_value,
+)
+from fencepost.broker.config.settings import ConfigSource, ConfigSynonym
+from fencepost.broker.config.topic_settings import ConfigValue
 
 
 @pytest.mark.parametrize(
@@ -59,3 +66,22 @@ def test_a_groups_own_value_counts_within_the_brokers_limits() -> None:
     assert group_value("share.assignment.interval.ms", {}, Settings(group_share_assignment_interval_ms=7)) == 7
     settings = Settings(group_share_max_assignment_interval_ms=3_000)
     assert group_value("share.assignment.interval.ms", configs, settings) == 3_000
+
+
+def test_the_assignor_of_a_streams_group_is_by_default_the_first_of_the_brokers() -> None:
+    """Source: what Apache Kafka 4.4 answers DescribeConfigs."""
+
+    def described(configs: dict[str, str]) -> ConfigValue:
+        (found,) = (
+            one for one in describe_group_configs(configs, Settings()) if one.setting.name == "streams.assignor.name"
+        )
+        return found
+
+    default = ConfigSynonym("group.streams.assignors", "sticky", ConfigSource.DEFAULT)
+    assert (described({}).value, described({}).source, described({}).synonyms) == (
+        "sticky",
+        ConfigSource.DEFAULT,
+        (default,),
+    )
+    own = described({"streams.assignor.name": "sticky"})
+    assert own.synonyms == (ConfigSynonym("streams.assignor.name", "sticky", ConfigSource.GROUP), default)
