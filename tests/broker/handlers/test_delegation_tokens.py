@@ -139,6 +139,21 @@ async def test_neither_strangers_nor_late_owners_change_a_token(token_broker: To
     assert late.error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
 
 
+async def test_without_an_authorizer_others_list_tokens_with_their_secrets_and_create_them_for_anybody_but_change_none(
+    token_broker: TokenBroker,
+) -> None:
+    """As Apache Kafka 4.4, which was asked the same."""
+    made = await token_broker.create("alice")
+    shown = await token_broker.described("bob")
+    assert [(token.token_id, bytes(token.hmac)) for token in shown] == [(made.token_id, bytes(made.hmac))]
+    assert [token.token_id for token in await token_broker.described("bob", "alice")] == [made.token_id]
+    for_another = await token_broker.create("bob", owner_principal_type="User", owner_principal_name="alice")
+    assert (for_another.error_code, for_another.principal_name) == (ErrorCode.NONE, "alice")
+    for request in (RenewDelegationTokenRequest(made.hmac, -1), ExpireDelegationTokenRequest(made.hmac, -1)):
+        refused = await token_broker.call("bob", request)
+        assert refused.error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
 async def test_tokens_are_listed_by_owner_and_none_for_no_owner(token_broker: TokenBroker) -> None:
     for name in ("alice", "bob"):
         await token_broker.create(name)

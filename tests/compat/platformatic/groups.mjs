@@ -64,7 +64,7 @@ export async function adminTopics(check) {
     check.equal('create with a bad name', await create({ topics: ['a/b'] }), 'INVALID_TOPIC_EXCEPTION')
     const configs = [{ name: 'cleanup.policy', value: 'nonsense' }]
     check.equal('create with a bad config', await create({ configs }), 'INVALID_CONFIG')
-    await admin.createPartitions({ topics: [{ name: topic, count: 5, assignments: null }] })
+    await admin.createPartitions({ topics: [{ name: topic, count: 5 }] })
     const partitions = async () => (await admin.metadata({ topics: [topic], forceUpdate: true })).topics.get(topic).partitionsCount
     await check.until('it has grown', async () => (await partitions()) === 5)
     await admin.deleteTopics({ topics: [topic] })
