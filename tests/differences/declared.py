@@ -112,6 +112,7 @@ DECLARED: tuple[Declared, ...] = (
     Declared("records-without-time", "list_offsets", "no timestamps, the largest timestamp"),
     Declared("heartbeats-until-settled", "*", "*", "heartbeat_interval_ms", (5_000,)),
     Declared("repeated-task-assignments", "streams_groups", "*, has given up", "*_tasks", (NOTHING,)),
+    Declared("repeated-task-assignments", "generated/streams_groups-*", "*, has *_* as *", "*_tasks", (NOTHING,)),
     Declared("failed-joins", "classic_groups", "describe: an unknown group*"),
 )
 

@@ -29,7 +29,6 @@ from fencepost.protocol.record_batch import Record, build_batch
 from fencepost.protocol.schema import schema_of
 from tests.differences.connection import Connection, ConnectionClosedError, Login
 from tests.differences.plain import Names, plain
-from tests.protocol.newer_messages import HIGHEST_OF_OTHERS
 
 CLOSED = "the connection is closed"
 SILENCE = "no reply"
@@ -145,10 +144,9 @@ class Exchange:
 
     def versions(self, request_type: type[Any], *, lowest: int = 0, highest: int = 0x7FFF) -> range:
         """The versions of a request that the broker serves and we can speak, within bounds; none when it is not
-        served. Not those that the Apache Kafka of the recordings lacks: random sequences choose from them.
+        served.
         """
         declared = schema_of(request_type).versions
-        highest = min(highest, HIGHEST_OF_OTHERS.get(request_type.__name__.removesuffix("Request"), highest))
         served_from, served_to = self.served.get(schema_of(request_type).api_key, (1, 0))
         return range(max(declared.first, served_from, lowest), min(declared.last, served_to, highest) + 1)
 

@@ -80,6 +80,7 @@ from fencepost.protocol.messages.transactions import (
     InitProducerIdRequest,
 )
 from fencepost.protocol.primitives import RECORDS, STRING, ZERO_UUID, FixedWidth
+from fencepost.protocol.record_batch import read_header
 from fencepost.protocol.schema import schema_of
 from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, Exchange, batch
 from tests.differences.random_sequences.steps import SlicedWork
@@ -337,12 +338,24 @@ class _Run:
             if isinstance(request, OffsetCommitRequest | TxnOffsetCommitRequest):
                 # In Kafka an unknown group exists as soon as a client has tried to commit for it.
                 request.group_id = self.group
+            if isinstance(request, ProduceRequest) and self.is_of_the_producer(request):
+                # With another one Kafka lets it into the producer's transaction: `producer-ids-of-others`.
+                request.transactional_id = self.producer.transactional_id
             _leave_what_is_comparable(request, self.topic, self.producer.producer_id)
             name = request_type.__name__.removesuffix("Request")
             self.steps.ask(f"{name} {self.shown(request, version)}", request, version, retry=BUSY)
             if request_type is AlterUserScramCredentialsRequest:
                 self.exchange.settle()
             self.settle()
+
+    def is_of_the_producer(self, request: ProduceRequest) -> bool:
+        """Whether a batch names the producer id of a transactional id."""
+        return any(
+            read_header(partition.records).producer_id == self.producer.producer_id
+            for topic in request.topic_data
+            for partition in topic.partition_data
+            if partition.records
+        )
 
     def settle(self) -> None:
         """Return when no transaction is being ended, which Kafka does after it has answered."""
@@ -409,7 +422,8 @@ class _Run:
             producer_id=producer_id,
             epoch=self.random.choice((0, 0, 1, -1)),
             sequence=self.random.choice((0, 0, 2, 4, -1)),
-            transactional=producer_id >= 0 and self.steps.happens(0.5),
+            # Outside of transactions Kafka takes it, unless one is open: `producer-ids-of-others`.
+            transactional=producer_id == self.producer.producer_id or (producer_id >= 0 and self.steps.happens(0.5)),
         )
 
     def shown(self, value: Any, version: int) -> str:

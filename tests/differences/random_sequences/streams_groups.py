@@ -285,7 +285,7 @@ class _Run:
         self.ask(f"{member.base} in epoch {epoch}{what}", member, request)
 
     def ask(self, description: str, member: Member, request: StreamsGroupHeartbeatRequest) -> None:
-        reply = self.steps.ask(description, request, 0)
+        reply = self.steps.ask(description, request, self.steps.version(StreamsGroupHeartbeatRequest))
         if reply is None or reply.error_code:
             return
         if request.member_epoch == LEAVE:
@@ -324,7 +324,8 @@ class _Run:
             # Kafka shows what a heartbeat has found of the topics once something was written down after it.
             self.beat(joined[0], joined[0].epoch)
             self.commit(joined[0], joined[0].epoch)
-        self.steps.ask("describe", StreamsGroupDescribeRequest([self.group]), 0)
+        version = self.steps.version(StreamsGroupDescribeRequest)
+        self.steps.ask("describe", StreamsGroupDescribeRequest([self.group]), version)
 
     def commit_offsets(self) -> None:
         member = self.random.choice(self.members)

@@ -255,9 +255,9 @@ def _offsets_in_transaction(things: Things) -> Any:
         0,
         topics=[
             group_offsets.TxnOffsetCommitRequestTopic(
-                name, partitions=[group_offsets.TxnOffsetCommitRequestPartition(0, 3)]
+                name, topic_id, [group_offsets.TxnOffsetCommitRequestPartition(0, 3)]
             )
-            for name in things.names
+            for name, topic_id in things.topics
         ],
     )
 

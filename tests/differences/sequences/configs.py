@@ -113,6 +113,7 @@ def descriptions(exchange: Exchange) -> None:
         ask("a topic twice", topic(["retention.ms"]), topic(["segment.bytes"]))
         ask("settings of the broker", broker("1", BROKER_SETTINGS))
         ask("settings of the broker with synonyms", broker("1", ["log.retention.ms", "num.partitions"]), synonyms=True)
+        ask("a group with synonyms", DescribeConfigsResource(GROUP, exchange.name("described"), None), synonyms=True)
         ask("an unknown broker", broker("9", ["num.partitions"]))
         ask("a broker that is no number", broker("one", ["num.partitions"]))
         ask("all brokers", broker("", None))

@@ -1,8 +1,5 @@
 """The versions that Apache Kafka 4.4 added: whom ApiVersions 5 means, offsets by topic id in a transaction, the message
-of DeleteGroups 3, and static members of streams groups.
-
-The other themes ask up to the versions before, see `Exchange.versions`.
-"""
+of DeleteGroups 3, and static members of streams groups."""
 
 from __future__ import annotations
 

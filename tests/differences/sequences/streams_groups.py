@@ -42,18 +42,24 @@ JOIN, LEAVE, LEAVE_FOR_NOW = 0, -1, -2
 TIMEOUT_MS = 30_000
 PAUSE_S = 0.3
 GROUP_RESOURCE, SET = 32, 0
+COMMITS = {0: (8, 9), 1: (10,)}
+LAST_DELETES = {0: 2, 1: 3}
+"""Versions of OffsetCommit and DeleteGroups, which are asked beside each version of the heartbeat."""
 EAGER = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0"}
 NOTHING: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
 
 
 def run(exchange: Exchange) -> None:
-    for _ in exchange.versions(StreamsGroupHeartbeatRequest):
-        topic = exchange.create_topic("words", partitions=2)
-        refusals(exchange, topic)
-        topologies(exchange, topic)
-        alone(exchange, topic)
-        together(exchange, topic)
-        other_kinds(exchange, topic)
+    versions = exchange.versions(StreamsGroupHeartbeatRequest)
+    for version in versions:
+        topic = exchange.create_topic("words", partitions=2, version=version)
+        refusals(exchange, topic, version)
+        topologies(exchange, topic, version)
+        alone(exchange, topic, version)
+        together(exchange, topic, version)
+        classic_member_first(exchange, topic, version)
+    if versions:
+        other_kinds(exchange, exchange.create_topic("words", partitions=2))
 
 
 class Group:
@@ -135,8 +141,8 @@ class Group:
         self.exchange.ask(f"describe: {situation}", StreamsGroupDescribeRequest([self.group_id]), self.version)
 
 
-def refusals(exchange: Exchange, topic: str) -> None:
-    group = Group(exchange, "refused", topic)
+def refusals(exchange: Exchange, topic: str, version: int) -> None:
+    group = Group(exchange, "refused", topic, version=version)
     join, beat = group.join, group.beat
     join("no member id", "")
     join("no time-out", "a", rebalance_timeout_ms=-1)
@@ -153,11 +159,11 @@ def refusals(exchange: Exchange, topic: str) -> None:
     beat("a topology later on", "a", 1, topology=group.topology())
     join("an empty group id", "a", group_id="")
     for situation, groups in {"none": [], "an unknown group": [group.group_id], "an empty group id": [""]}.items():
-        exchange.ask(f"describe: {situation}", StreamsGroupDescribeRequest(groups), 0)
+        exchange.ask(f"describe: {situation}", StreamsGroupDescribeRequest(groups), version)
 
 
-def topologies(exchange: Exchange, topic: str) -> None:
-    group = Group(exchange, "topologies", topic)
+def topologies(exchange: Exchange, topic: str, version: int) -> None:
+    group = Group(exchange, "topologies", topic, version=version)
     group.join("an internal topic of Kafka", "a", topology=group.topology("__consumer_offsets"))
     group.join("a topic that cannot be", "a", topology=group.topology("a b"))
     fixed = group.topology()
@@ -173,26 +179,28 @@ def topologies(exchange: Exchange, topic: str) -> None:
     loop.subtopologies[0].source_topics = []
     loop.subtopologies[0].repartition_source_topics = loop.subtopologies[1].repartition_source_topics
     group.join("a loop", "a", topology=loop)
-    missing = Group(exchange, "missing", topic)
+    missing = Group(exchange, "missing", topic, version=version)
     reply = missing.join("a topic that is missing", "a", topology=missing.topology(exchange.name("nothing")))
     missing.describe("a topic that is missing")
     missing.beat("a topic that is missing", "a", reply.member_epoch)
-    unlike = Group(exchange, "unlike", topic)
-    other = exchange.create_topic("three", partitions=3)
+    unlike = Group(exchange, "unlike", topic, version=version)
+    other = exchange.create_topic("three", partitions=3, version=version)
     joined = unlike.topology()
     joined.subtopologies[0].source_topics = [topic, other]
     joined.subtopologies[0].copartition_groups = [StreamsCopartitionGroup([0, 1])]
     unlike.join("topics that are not partitioned alike", "a", topology=joined)
-    existing = Group(exchange, "existing", topic)
-    exchange.create_topic("existing-changelog", partitions=1)
+    existing = Group(exchange, "existing", topic, version=version)
     exists = existing.topology()
-    exists.subtopologies[1].state_changelog_topics[0].name = exchange.name("existing-changelog")
+    exists.subtopologies[1].state_changelog_topics[0].name = exchange.create_topic(
+        "existing-changelog", partitions=1, version=version
+    )
     existing.join("an internal topic with other partitions", "a", topology=exists)
     existing.describe("an internal topic with other partitions")
 
 
-def alone(exchange: Exchange, topic: str) -> None:
-    group = Group(exchange, "alone", topic)
+def alone(exchange: Exchange, topic: str, version: int) -> None:
+    group = Group(exchange, "alone", topic, version=version)
+    delete = LAST_DELETES[version]
     reply = group.join("alone", "member", user_endpoint=StreamsEndpoint("localhost", 8080))
     reply = group.beat_until_ready("alone, with all tasks", "member", reply.member_epoch)
     epoch = reply.member_epoch
@@ -215,15 +223,16 @@ def alone(exchange: Exchange, topic: str) -> None:
     group.join("again", "member")
     offsets(exchange, group, epoch)
     group.beat("alone, asks for shutdown", "member", epoch, shutdown_application=True)
-    exchange.ask("delete: a group with a member", DeleteGroupsRequest([group.group_id]), 2)
+    exchange.ask("delete: a group with a member", DeleteGroupsRequest([group.group_id]), delete)
     group.beat("alone, leaves", "member", LEAVE)
     group.beat("alone, leaves again", "member", LEAVE)
     group.describe("empty")
-    exchange.ask("delete: an empty group", DeleteGroupsRequest([group.group_id]), 2)
+    exchange.ask("delete: an empty group", DeleteGroupsRequest([group.group_id]), delete)
     group.describe("deleted")
 
 
 def offsets(exchange: Exchange, group: Group, epoch: int) -> None:
+    topic_id = exchange.topic_id(group.topic)
     for situation, member, given_epoch in (
         ("the member", "member", epoch),
         ("an epoch of the past", "member", epoch - 1),
@@ -231,16 +240,17 @@ def offsets(exchange: Exchange, group: Group, epoch: int) -> None:
         ("an unknown member", "nobody", epoch),
         ("no member", "", -1),
     ):
-        topics = [OffsetCommitRequestTopic(group.topic, partitions=[OffsetCommitRequestPartition(0, 5)])]
+        topics = [OffsetCommitRequestTopic(group.topic, topic_id, [OffsetCommitRequestPartition(0, 5)])]
         request = OffsetCommitRequest(group.group_id, given_epoch, member, topics=topics)
-        for version in (8, 9):
+        for version in COMMITS[group.version]:
             exchange.ask(f"commit: {situation}", request, version)
     read = [OffsetDeleteRequestTopic(group.topic, [OffsetDeleteRequestPartition(0)])]
-    exchange.ask("delete offsets: a topic that is read", OffsetDeleteRequest(group.group_id, read), 0)
+    situation = f"delete offsets: a topic that is read, version {group.version}"
+    exchange.ask(situation, OffsetDeleteRequest(group.group_id, read), 0)
 
 
-def together(exchange: Exchange, topic: str) -> None:
-    group = Group(exchange, "together", topic, configs={"streams.num.standby.replicas": "1"})
+def together(exchange: Exchange, topic: str, version: int) -> None:
+    group = Group(exchange, "together", topic, version=version, configs={"streams.num.standby.replicas": "1"})
     first = group.join("the first of two", "first")
     first = group.beat_until_ready("the first of two, with all tasks", "first", first.member_epoch)
     all_tasks = {**NOTHING, "active_tasks": first.active_tasks}
@@ -254,15 +264,30 @@ def together(exchange: Exchange, topic: str) -> None:
     second = group.beat("the second of two, gets tasks", "second", second.member_epoch)
     first = group.beat("the first of two, gets standby tasks", "first", first.member_epoch)
     group.describe("of two")
-    exchange.ask("list: streams", ListGroupsRequest(types_filter=["streams"], states_filter=["Stable"]), 5)
+    request = ListGroupsRequest(types_filter=["streams"], states_filter=["Stable"])
+    exchange.ask(f"list: streams, version {version}", request, 5)
     group.beat("the second of two, leaves", "second", LEAVE)
     group.beat("the first of two, is alone", "first", first.member_epoch)
+    group.beat("the first of two, leaves", "first", LEAVE)
+
+
+def classic_member_first(exchange: Exchange, topic: str, version: int) -> None:
+    classic = Group(exchange, "classic", topic, version=version)
+    joins = classic_join(classic.group_id)
+    joins.member_id = exchange.call(joins, 4).member_id
+    exchange.call(joins, 4)
+    classic.join("a classic group", "member")
+    classic.describe("a classic group")
+
+
+def classic_join(group_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(group_id, 10_000, 10_000, "", protocol_type="consumer", protocols=protocols("range"))
 
 
 def other_kinds(exchange: Exchange, topic: str) -> None:
     group = Group(exchange, "streams", topic)
     group.join("of other kinds", "member")
-    joins = JoinGroupRequest(group.group_id, 10_000, 10_000, "", protocol_type="consumer", protocols=protocols("range"))
+    joins = classic_join(group.group_id)
     exchange.ask("joined by a classic member", joins, 4)
     share = exchange.name("share")
     exchange.find_coordinator(share, GROUP)
@@ -271,10 +296,3 @@ def other_kinds(exchange: Exchange, topic: str) -> None:
     exchange.ask("a share group joined by a classic member", joins, 4)
     exchange.ask("a classic heartbeat", HeartbeatRequest(group.group_id, 1, "member"), 4)
     exchange.ask("described as a classic group", DescribeGroupsRequest([group.group_id]), 6)
-    classic = Group(exchange, "classic", topic)
-    joins.group_id = classic.group_id
-    reply = exchange.call(joins, 4)
-    joins.member_id = reply.member_id
-    exchange.call(joins, 4)
-    classic.join("a classic group", "member")
-    classic.describe("a classic group")

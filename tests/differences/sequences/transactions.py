@@ -28,6 +28,7 @@ from tests.differences.exchange import ATTEMPTS, GROUP, PAUSE_S, TRANSACTION, Ex
 from tests.differences.sequences.produce import Producing
 
 FAR = 90_000
+NO_SUCH_ID = bytes(15) + b"\x63"
 BUSY = (ErrorCode.CONCURRENT_TRANSACTIONS,)
 LONGEST_TIMEOUT_MS = 900_000
 
@@ -290,6 +291,7 @@ def deletions(exchange: Exchange) -> None:
 
 
 def offsets(exchange: Exchange, topic: str) -> None:
+    topic_id = exchange.topic_id(topic)
     for version in exchange.versions(TxnOffsetCommitRequest):
         own = Transactional(exchange, "committing", version)
         group = exchange.name("group", version)
@@ -309,12 +311,13 @@ def offsets(exchange: Exchange, topic: str) -> None:
             **fields: object,
         ) -> None:
             committed = TxnOffsetCommitRequestPartition(partition, offset, committed_metadata=metadata)
+            asked = TxnOffsetCommitRequestTopic(name, topic_id if name == topic else NO_SUCH_ID, [committed])
             values: dict[str, object] = {
                 "transactional_id": own.transactional_id,
                 "group_id": group,
                 "producer_id": own.producer_id + shift,
                 "producer_epoch": own.epoch,
-                "topics": [TxnOffsetCommitRequestTopic(name, partitions=[committed])],
+                "topics": [asked],
             }
             request = TxnOffsetCommitRequest(**(values | fields))  # type: ignore[arg-type]
             exchange.ask(f"offsets: {situation}", request, version, retry=BUSY)
