@@ -21,6 +21,7 @@ WHAT_IS_WRONG = (
     ErrorCode.INVALID_RECORD,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.INVALID_RECORD_STATE,
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
 )
 """Instead of UNKNOWN_SERVER_ERROR; a request that Kafka stumbles over is never said to have succeeded."""
 REFUSED_CHANGE = 42

@@ -234,7 +234,14 @@ def credentials(exchange: Exchange) -> None:
     ask_all(exchange, CreateAclsRequest, {"one": CreateAclsRequest([creation]), "none": CreateAclsRequest([])})
     deletion = DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)
     ask_all(exchange, DeleteAclsRequest, {"all": DeleteAclsRequest([deletion]), "none": DeleteAclsRequest([])})
-    ask_all(exchange, CreateDelegationTokenRequest, {"one": CreateDelegationTokenRequest()})
+    ask_all(
+        exchange,
+        CreateDelegationTokenRequest,
+        {
+            "one": CreateDelegationTokenRequest(),
+            "an owner without a type": CreateDelegationTokenRequest(None, "bob"),
+        },
+    )
     ask_all(exchange, RenewDelegationTokenRequest, {"one": RenewDelegationTokenRequest(b"token", 1_000)})
     ask_all(exchange, ExpireDelegationTokenRequest, {"one": ExpireDelegationTokenRequest(b"token", -1)})
     ask_all(
