@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+from pathlib import Path
 from typing import Any
 
-from fencepost.soak.two_phase_run import Found, differences, times_in_doubt
+import pytest
+from rich.console import Console
+
+from fencepost.soak.plan import Plan
+from fencepost.soak.two_phase_run import WITHOUT_POOLER, Found, TwoPhaseSoak, differences, times_in_doubt
 from fencepost.two_phase.commit_ids import new_commit
 from fencepost.two_phase.comparison import Place
 
 PLACE = Place("transfers", 0, 7)
+
+
+@pytest.mark.parametrize(("program", "ways"), [("/usr/sbin/pgbouncer", 4), (None, 2)])
+def test_a_soak_without_a_pooler_says_so_and_goes_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str | None, ways: int
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: program)
+    plan = Plan(kinds=["confluent"], rate=1, seed=1, is_two_phase=True)
+    console = Console(file=io.StringIO())
+    made = TwoPhaseSoak(plan, tmp_path, minutes=1.0, fault_interval_s=1.0, java_class_path=None, console=console)
+    made._log.close()
+    made._history.close()
+    assert len(made._surroundings.database_urls) == ways
+    assert made.report.notes == ([] if program else [WITHOUT_POOLER])
 
 
 def test_rows_that_equal_records_are_no_finding() -> None:
