@@ -18,14 +18,12 @@ from fencepost.spark.decisions import Batch, Save, Standing, standing
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import task_id
 from fencepost.spark.options import Mode, SinkOptions
-from fencepost.two_phase import NotPrepared, Token, confluent_producer
-from fencepost.two_phase.preparing import IN_TRANSACTION
+from fencepost.two_phase import NotPrepared, Token, confluent_producer, prepare
 
 INIT_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
 FULL_PAUSE_S = 0.05
 FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
-STATISTICS_PAUSE_S = 0.02
 PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # an abort's effect on records, not its cause
 
 _written: dict[str, Batch] = {}
@@ -85,7 +83,8 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
     producer.begin_transaction()
     try:
         rows = send_all(producer, layout, chain([first], chunks))
-        token = prepare_first(producer, refused, timeout_s=options.delivery_timeout_s + 1)
+        token = prepare(producer, timeout_s=options.delivery_timeout_s + 1)
+        refused.raise_from(NotPrepared("the transaction has failed"))
     except BaseException as error:
         with suppress(Exception):  # the driver's sweep, or time, ends it
             producer.abort_transaction(ABORT_TIMEOUT_S)
@@ -129,31 +128,6 @@ def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
         rows += len(chunk.values)
         producer.poll(0)
     return rows
-
-
-def prepare_first(producer: Any, refused: Refused, *, timeout_s: float) -> Token:
-    """Prepare as `fencepost.two_phase.prepare` does, for a producer's first transaction, with any statistics of it.
-
-    Any statistics that show it in its transaction have the right pair. Later errors show in a record's refusal, or to
-    the driver, which asks the coordinator before it decides. Raises NotPrepared, RecordRefused.
-    """
-    give_up_at_s = time.monotonic() + timeout_s
-    try:
-        remaining = producer.flush(timeout_s)
-    except SystemError as error:  # confluent-kafka's way to say that the producer has failed for good
-        raise NotPrepared(
-            "the producer has failed: a later session has its transactional id, or its log says why"
-        ) from error
-    if remaining:
-        raise NotPrepared(f"{remaining} records were not acknowledged within {timeout_s:g} s")
-    while True:
-        seen = producer.fencepost_statistics
-        if seen is not None and seen["txn_state"] == IN_TRANSACTION and seen["producer_id"] >= 0:
-            refused.raise_from(NotPrepared("the transaction has failed"))
-            return Token(seen["producer_id"], seen["producer_epoch"], producer.fencepost_transactional_id)
-        if time.monotonic() > give_up_at_s:
-            raise NotPrepared(f"librdkafka gave no statistics of the transaction within {timeout_s:g} s: {seen}")
-        producer.poll(STATISTICS_PAUSE_S)
 
 
 def _send(producer: Any, layout: Layout, chunk: Chunk) -> None:

@@ -17,11 +17,14 @@ from fencepost.two_phase.tokens import NeedsRecovery, NotPrepared, Token
 
 STATISTICS_INTERVAL_MS = 20
 POLL_S = 0.05
-IN_TRANSACTION = "InTransaction"
+ERRONEOUS_STATE = -172
+LAST_THAT_KEEPS_ITS_PAIR = (2, 16)
+"""The newest librdkafka (major, minor) of which it is known that all transactions of a session have one pair, until one
+is aborted. One of transaction version 2 has another pair for each: then the statistics have to be new."""
 
 
 class _Seen:
-    """The latest statistics of a producer."""
+    """The latest statistics of a producer, None from a moment on when its pair may have changed."""
 
     statistics: dict[str, Any] | None = None
 
@@ -50,16 +53,45 @@ class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no type
             if own is not None:
                 own(text)
 
+        self._keeps_pair = _keeps_pair()
         super().__init__({"statistics.interval.ms": STATISTICS_INTERVAL_MS, **config, "stats_cb": took_statistics})
         IDLE_POLLING.add(self)
 
     @property
     def fencepost_statistics(self) -> dict[str, Any] | None:
+        """Statistics with the pair of the open transaction; None until they come."""
         return self._seen.statistics
 
-    @fencepost_statistics.setter
-    def fencepost_statistics(self, statistics: dict[str, Any] | None) -> None:
-        self._seen.statistics = statistics
+    def _forget_pair(self) -> None:
+        with self.fencepost_polling:  # else another thread may yet take statistics from before
+            while self.poll(0):
+                pass
+            self._seen.statistics = None
+
+    def init_transactions(self, *timeout: float) -> None:
+        super().init_transactions(*timeout)
+        self._forget_pair()
+
+    def require_open(self) -> None:
+        """Raise NotPrepared unless the open transaction can be committed, with librdkafka's reason.
+
+        It has no other call that says so at once: a second begin is refused, and the refusal names the reason.
+        """
+        if not self.fencepost_is_idle:
+            try:
+                super().begin_transaction()
+            except Exception as error:
+                cause: Any = error.args[0]
+                if cause.code() == ERRONEOUS_STATE and not cause.txn_requires_abort() and not cause.fatal():
+                    return
+                raise NotPrepared(f"the producer has no transaction that can be committed: {cause.str()}") from error
+            super().abort_transaction()  # it was ended without this class
+        raise NotPrepared("the producer has no transaction that can be committed: none is open")
+
+    def require_new_pair(self) -> None:
+        """Forget the pair, after a flush, if each transaction may have another one."""
+        if not self._keeps_pair:
+            self._forget_pair()
 
     def poll_if_idle(self) -> None:
         """Serve librdkafka's queue, if no transaction is open and nobody else polls."""
@@ -80,6 +112,7 @@ class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no type
         try:
             super().commit_transaction(*timeout)
             self.fencepost_is_prepared = False
+            self.require_new_pair()
         finally:
             self.fencepost_is_idle = True
 
@@ -87,6 +120,7 @@ class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no type
         try:
             super().abort_transaction(*timeout)
             self.fencepost_is_prepared = False
+            self._forget_pair()
         finally:
             self.fencepost_is_idle = True
 
@@ -219,20 +253,30 @@ async def require_accepted(futures: Sequence[Awaitable[Any]]) -> None:
             raise NotPrepared(f"a record was refused: {error!r}") from error
 
 
+def _keeps_pair() -> bool:
+    import confluent_kafka
+
+    version: str = confluent_kafka.libversion()[0]
+    major, minor, *_ = version.split(".")
+    return (int(major), int(minor)) <= LAST_THAT_KEEPS_ITS_PAIR
+
+
 def _prepare_confluent(producer: Any, timeout_s: float) -> Token:
     give_up_at_s = time.monotonic() + timeout_s
-    remaining = producer.flush(timeout_s)
+    try:
+        remaining = producer.flush(timeout_s)
+    except SystemError as error:  # confluent-kafka's way to say that the producer has failed for good
+        raise NotPrepared(
+            "the producer has failed: a later session has its transactional id, or its log says why"
+        ) from error
     if remaining:
         raise NotPrepared(f"{remaining} records were not acknowledged within {timeout_s:g} s")
-    while producer.poll(0):
-        pass  # statistics from before the flush, which may name an earlier pair or state
-    producer.fencepost_statistics = None
-    while producer.fencepost_statistics is None:
+    producer.require_new_pair()
+    while (statistics := producer.fencepost_statistics) is None or statistics["producer_id"] < 0:
         producer.poll(POLL_S)
         if time.monotonic() > give_up_at_s:
             raise NotPrepared(f"librdkafka gave no statistics within {timeout_s:g} s")
-    statistics = producer.fencepost_statistics
-    _require(statistics["txn_state"] == IN_TRANSACTION, statistics["txn_state"])
+    producer.require_open()
     producer.fencepost_is_prepared = True
     producer.fencepost_is_idle = True  # all is acknowledged; who ends it, and when, is open
     return Token(statistics["producer_id"], statistics["producer_epoch"], producer.fencepost_transactional_id)

@@ -278,14 +278,21 @@ def test_a_log_for_another_kind_of_database_says_so(tmp_path: Path) -> None:
         SqliteLog().create({})
 
 
-def test_a_connection_of_a_derived_class_is_one_of_its_library(tmp_path: Path) -> None:
+def test_a_connection_of_a_derived_class_or_an_object_around_one_is_one_of_its_library(tmp_path: Path) -> None:
     import sqlite3
 
     class Traced(sqlite3.Connection):
         pass
 
+    class Around:
+        def __init__(self, connection: Any) -> None:
+            self._connection = connection
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._connection, name)
+
     connection = sqlite3.connect(tmp_path / "a.sqlite", factory=Traced)
-    assert opened(connection).kind == "sqlite"
+    assert opened(connection).kind == opened(Around(connection)).kind == "sqlite"
     connection.close()
 
 
