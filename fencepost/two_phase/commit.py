@@ -162,7 +162,7 @@ class _Steps:
 
     def __post_init__(self) -> None:
         self.database = opened(self.connection)
-        if isinstance(self.log, SqlLog):  # a log of the caller's takes the caller's connection
+        if self.database.has_state and isinstance(self.log, SqlLog):  # else a log gets the caller's connection
             self.connection = self.database
 
     # The start

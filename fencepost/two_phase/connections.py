@@ -148,7 +148,7 @@ class Connections:
             except ClusterError as error:
                 reason = str(error)
             if time.monotonic() + PAUSE_S > give_up_at_s:
-                raise TimeoutError(f"no coordinator answered within {timeout_s:g} s: {reason}")
+                raise TimeoutError(f"no coordinator answered within {timeout_s:.3g} s: {reason}")
             time.sleep(PAUSE_S)
 
     @contextmanager

@@ -46,10 +46,11 @@ class Database(ABC):
     """A connection of one library, for one transaction after another.
 
     kind: POSTGRES, SQLITE, or a name for another one. is_awaited: whether its calls suspend; if not, they can be run
-    without an event loop.
+    without an event loop. has_state: whether one object serves a transaction from its begin to its end.
     """
 
     is_awaited = False
+    has_state = False
 
     def __init__(self, connection: Any, kind: str) -> None:
         self.connection = connection
@@ -213,7 +214,7 @@ class _Sqlite(_DbApi):
 class _Asyncpg(Database):
     """asyncpg's connections, also those of its pools. A `transaction()` inside the block is a savepoint."""
 
-    is_awaited = True
+    is_awaited = has_state = True
     _transaction: Any = None
 
     @property
@@ -248,6 +249,8 @@ class _Asyncpg(Database):
 
 class _SqlAlchemy(Database):
     """SQLAlchemy's Session and Connection: their statements begin transactions, those that load an object as well."""
+
+    has_state = True
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection, _dialect_name(connection))
@@ -335,6 +338,8 @@ class _AsyncSqlAlchemy(_SqlAlchemy):
 
 class _Django(Database):
     """A connection of django.db. The block is inside an `atomic` of its own; an `atomic` in it is a savepoint."""
+
+    has_state = True
 
     def __init__(self, connection: Any) -> None:
         super().__init__(connection, connection.vendor)

@@ -54,11 +54,11 @@ def test_a_thread_that_connects_anew_fails_no_other_ones_call(
     end = Client.end
     lost: set[Token] = set()
 
-    def end_after_a_loss(client: Client, token: Token, *, commit: bool) -> int:
+    def end_after_a_loss(client: Client, token: Token, *, commit: bool, reason: str | None) -> int:
         if token.producer_id % 2 and token not in lost:
             lost.add(token)
             raise UnreachableError("lost")
-        return end(client, token, commit=commit)
+        return end(client, token, commit=commit, reason=reason)
 
     monkeypatch.setattr(Client, "end", end_after_a_loss)
     with Coordinator(fencepost.bootstrap_servers) as coordinator, ThreadPoolExecutor(len(tokens)) as threads:
@@ -75,11 +75,11 @@ def test_a_close_lets_the_calls_of_other_threads_end(
     is_under_way, is_closed = threading.Event(), threading.Event()
     clients: list[Client] = []
 
-    def end_while_it_is_closed(client: Client, token: Token, *, commit: bool) -> int:
+    def end_while_it_is_closed(client: Client, token: Token, *, commit: bool, reason: str | None) -> int:
         clients.append(client)
         is_under_way.set()
         assert is_closed.wait(60)
-        return end(client, token, commit=commit)
+        return end(client, token, commit=commit, reason=reason)
 
     monkeypatch.setattr(Client, "end", end_while_it_is_closed)
     coordinator = Coordinator(fencepost.bootstrap_servers)
