@@ -49,7 +49,7 @@ def check_late_session(
 
     def held(connection: Any, *about: Any) -> None:
         hold(connection, *about)
-        holding.append(connection.connection)  # the log gets it in a wrapper of its own
+        holding.append(connection)
 
     def overtake() -> None:
         """The hold is lost; a successor starts, and dies after the database has committed."""
