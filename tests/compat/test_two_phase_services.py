@@ -206,11 +206,14 @@ def test_a_commit_that_comes_after_its_service_has_lost_the_database_is_finished
 @pytest.mark.parametrize(
     ("languages", "kills", "seed"),
     [
-        (["two-phase-java"], 10, 1),
-        (["two-phase-go"], 32, 2),
-        (["two-phase-java-3.9", "python", "two-phase-go"], 12, 3),
+        (["two-phase-go"], 8, 2),
+        (["two-phase-java-3.9", "python", "two-phase-go"], 6, 3),
+        (["two-phase-java"], 3, 1),
+        pytest.param(["two-phase-java"], 10, 1, marks=pytest.mark.long),
+        pytest.param(["two-phase-go"], 32, 2, marks=pytest.mark.long),
+        pytest.param(["two-phase-java-3.9", "python", "two-phase-go"], 12, 3, marks=pytest.mark.long),
     ],
-    ids=["java-seed-1", "go-seed-2", "mixed-seed-3"],
+    ids=["go", "mixed", "java", "java-long", "go-long", "mixed-long"],
 )
 def test_services_that_are_killed_at_random_lose_and_double_nothing(
     fencepost_process: ProcessBroker,
@@ -227,9 +230,9 @@ def test_services_that_are_killed_at_random_lose_and_double_nothing(
         kill_at_random(shop, languages, kills=kills, seed=seed, broker_dies=kill_broker)
 
 
-@pytest.mark.parametrize("seed", [4])
+@pytest.mark.parametrize("kills", [6, pytest.param(18, marks=pytest.mark.long)])
 def test_nor_against_a_broker_of_three_processes(
-    postgres: tuple[PostgresServer, PostgresPort], tmp_path: Path, seed: int
+    postgres: tuple[PostgresServer, PostgresPort], tmp_path: Path, kills: int
 ) -> None:
     with BrokerProcesses(tmp_path / "data", 3) as processes:
         numbers = count(0)
@@ -241,5 +244,5 @@ def test_nor_against_a_broker_of_three_processes(
 
         broker = RemoteBroker(processes.bootstrap)
         with shop_on(broker, postgres) as shop:
-            kill_at_random(shop, ["two-phase-go"], kills=18, seed=seed, broker_dies=kill_node)
+            kill_at_random(shop, ["two-phase-go"], kills=kills, seed=4, broker_dies=kill_node)
         broker.close_helpers()
