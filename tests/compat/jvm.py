@@ -87,6 +87,7 @@ def flink(name: str, *sources: Path) -> Client:
         broker_settings={
             "transaction.two.phase.commit.enable": "true",
             "fencepost.two.phase.transactional.ids": "two-phase-*",
+            "fencepost.two.phase.abandoned.ms.by.name": "two-phase-bounded-*=4000",
         },
         has_long_tests=True,
     )

@@ -17,10 +17,11 @@ final class KilledJob {
 
     private KilledJob() {}
 
-    /** Where it dies: before its checkpoint is complete, or after it and before the commit. */
+    /** Where it dies: before its checkpoint is complete, or after it and before the commit, or when `IdsTakenAgain` says. */
     enum Point {
         PRE_COMMITTED,
-        CHECKPOINT_COMPLETE
+        CHECKPOINT_COMPLETE,
+        ID_TAKEN_AGAIN
     }
 
     /** Runs it until it is dead. from: a checkpoint, or null; times: how often it passes the point before it dies there. */
@@ -39,7 +40,8 @@ final class KilledJob {
         List<String> command = new ArrayList<>(List.of("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp",
                 System.getProperty("java.class.path"), "KilledJob", job.bootstrap(), job.topic(), job.prefix(),
                 job.naming().name(), job.checkpoints().toString(), String.valueOf(job.transactionTimeoutMs()),
-                String.valueOf(job.count()), String.valueOf(parallelism), point.name(), String.valueOf(times)));
+                String.valueOf(job.count()), String.valueOf(parallelism), point.name(), String.valueOf(times),
+                job.source() == null ? "" : job.source()));
         if (from != null) {
             command.add(from.toString());
         }
@@ -52,10 +54,10 @@ final class KilledJob {
     public static void main(String[] arguments) throws Exception {
         NumbersJob job = new NumbersJob(arguments[0], arguments[1], arguments[2],
                 TransactionNamingStrategy.valueOf(arguments[3]), Path.of(arguments[4]), Integer.parseInt(arguments[5]),
-                Integer.parseInt(arguments[6]), null, Map.of());
+                Integer.parseInt(arguments[6]), arguments[10].isEmpty() ? null : arguments[10], Map.of());
         Point dies = Point.valueOf(arguments[8]);
         int passes = Integer.parseInt(arguments[9]);
-        new StoppingPoints() {
+        StoppingPoints stops = dies == Point.ID_TAKEN_AGAIN ? new IdsTakenAgain(job, passes) : new StoppingPoints() {
             @Override
             void afterPreCommit(int times, Collection<KafkaCommittable> committables) {
                 pass(Point.PRE_COMMITTED, times);
@@ -68,12 +70,17 @@ final class KilledJob {
 
             private void pass(Point point, int times) {
                 if (point == dies && times > passes) {
-                    Runtime.getRuntime().halt(CODE);
+                    die();
                 }
             }
-        }.watch(job.prefix());
-        Path from = arguments.length > 10 ? Path.of(arguments[10]) : null;
+        };
+        stops.watch(job.prefix());
+        Path from = arguments.length > 11 ? Path.of(arguments[11]) : null;
         job.start(Integer.parseInt(arguments[7]), from).getJobExecutionResult().get();
         System.exit(0);
+    }
+
+    static void die() {
+        Runtime.getRuntime().halt(CODE);
     }
 }

@@ -9,6 +9,7 @@ import java.util.TreeSet;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import org.apache.flink.api.common.JobStatus;
 import org.apache.flink.connector.kafka.sink.TransactionNamingStrategy;
 import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.kafka.clients.admin.Admin;
@@ -33,6 +34,81 @@ final class Recoveries {
                     .add("rescaled-by-savepoints" + suffix, check -> rescaledBySavepoints(check, naming))
                     .add("kills-at-random" + suffix, check -> killsAtRandom(check, naming));
         }
+        checks.add("downscale-leaves-a-transaction", check -> downscaled(check, false))
+                .add("downscale-with-a-bound-leaves-none", check -> downscaled(check, true))
+                .add("job-away-for-longer-than-the-bound", Recoveries::awayForLongerThanTheBound);
+    }
+
+    /**
+     * FLINK-40626: the checkpoint says that an id is pre-committed, which has been taken for the next transaction. The
+     * recovery does not abort that one, and with fewer subtasks never uses the id. Only the bound of the pool ends it.
+     */
+    private static void downscaled(Check check, boolean isBounded) throws Exception {
+        try (Admin admin = Clients.admin(check)) {
+            needTwoPhaseByName(admin);
+            NumbersJob job = Main.job(check, isBounded ? "two-phase-bounded" : "two-phase", TransactionNamingStrategy.POOLING,
+                    SHORT_TIMEOUT_MS).withCount(4 * NumbersJob.COUNT).withSource(Clients.createTopic(check, "source", 2));
+            try (var producer = Clients.producer(check)) {
+                Clients.sendNumbers(producer, job.source(), 2, 0, job.count());
+            }
+            KilledJob.run(check, job, 2, null, KilledJob.Point.ID_TAKEN_AGAIN, 3);
+            Set<String> left = Main.openTransactions(check, IdsTakenAgain.idsOf(job, 1));
+            check.equal("transactions that the second subtask has left", left.size(), 2);
+            CountDownLatch isSlow = new CountDownLatch(1);
+            new StoppingPoints() {
+                @Override
+                void afterSource() throws InterruptedException {
+                    if (isBounded) {
+                        isSlow.await(20, TimeUnit.MILLISECONDS);
+                    }
+                }
+            }.watch(job.prefix());
+            var running = job.start(1, job.latestCheckpoint());
+            if (isBounded) {
+                check.until("what was left is ended", () -> Main.openTransactions(check, IdsTakenAgain.idsOf(job, 1)).isEmpty());
+                check.isTrue("while the job runs", running.getJobStatus().get() == JobStatus.RUNNING);
+                isSlow.countDown();
+            }
+            // A source that was restored with fewer readers may not end by itself, though it has read all.
+            check.until("all is written", () -> new HashSet<>(Clients.readAll(check, job.topic(), Main.PARTITIONS, "read_uncommitted")
+                    .values().stream().flatMap(List::stream).toList()).size() == job.count());
+            check.until("all is committed", () -> Main.openTransactions(check, job.prefix()).size() <= (isBounded ? 0 : 1));
+            running.cancel().get(Check.LIMIT_MS, TimeUnit.MILLISECONDS);
+            left.retainAll(Main.openTransactions(check, job.prefix()));
+            if (!isBounded) {
+                check.equal("transactions of ids that nobody uses", left.size(), 1);
+                check.isTrue("readers wait", ends(check, job, "read_committed") < ends(check, job, "read_uncommitted"));
+                admin.fenceProducers(left).all().get();
+            }
+            Main.checkNumbers(check, job);
+            check.isTrue("what the killed had begun is aborted", Main.aborted(check, job) > 0);
+        }
+    }
+
+    /** The sum of the offsets up to which readers of an isolation level get. */
+    private static long ends(Check check, NumbersJob job, String isolation) {
+        try (var consumer = Clients.consumer(check, "isolation.level", isolation)) {
+            return consumer.endOffsets(Clients.partitions(job.topic(), Main.PARTITIONS)).values().stream()
+                    .mapToLong(Long::longValue).sum();
+        }
+    }
+
+    /** While a job is away, nothing of it is aborted, nor when it comes back. */
+    private static void awayForLongerThanTheBound(Check check) throws Exception {
+        try (Admin admin = Clients.admin(check)) {
+            needTwoPhaseByName(admin);
+        }
+        NumbersJob job = Main.job(check, "two-phase-bounded", TransactionNamingStrategy.POOLING, SHORT_TIMEOUT_MS);
+        KilledJob.run(check, job, 2, null, KilledJob.Point.CHECKPOINT_COMPLETE, 4);
+        Set<String> open = Main.openTransactions(check, job.prefix());
+        check.isTrue("transactions are open", !open.isEmpty());
+        awaitTimeOut(check);
+        check.equal("open transactions", Main.openTransactions(check, job.prefix()), open);
+        StoppingPoints stops = new StoppingPoints();
+        stops.watch(job.prefix());
+        Main.runToItsEnd(job, 2, job.latestCheckpoint());
+        check.isTrue("transactions were resumed", !stops.resumed.isEmpty());
+        Main.checkNumbers(check, job);
     }
 
     /**
