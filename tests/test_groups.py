@@ -54,7 +54,7 @@ def test_the_folders_that_the_script_names_have_all_tests_of_their_markers() -> 
     """Other folders are not searched: to collect all tests takes half a minute in each process."""
     text = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
     (braces,) = re.findall(r"tests/\{([\w,]+)\}", text)
-    (languages,) = re.findall(r"-m compat((?: tests/\w+)+)\n\}", text)
+    (languages,) = re.findall(r'-m "compat and not long"((?: tests/\w+)+)\n\}', text)
     folders = {"integration|spark": set(braces.split(",")), "compat": set(re.findall(r"tests/(\w+)", languages))}
     for markers, named in folders.items():
         marked = re.compile(rf"\bmark\.({markers})\b")
