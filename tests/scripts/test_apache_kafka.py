@@ -38,7 +38,6 @@ MENTIONED_ELSEWHERE = {
     "tests/compat/java-4.3/Main.java": {"4.3"},  # an older client that is tested
     "tests/compat/streams/StreamsGroups.java": {"4.3"},  # where it was seen
     "tests/protocol/test_errors.py": {"4.3"},  # what kio was generated from
-    "tests/protocol/test_recorded_frames.py": {"4.3"},  # what spoke when most were recorded
     "tests/protocol/test_transcription.py": {"4.3"},  # what kafka-python and kio know
     "tests/spark/world.py": {"4.3"},  # where it was seen
 }
