@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeVar
 from fencepost.spark.options import SinkOptions
 
 CONNECT_TIMEOUT_S = 30.0
+STATISTICS_INTERVAL_MS = 20
+"""The longest wait of a task for the pair of its one transaction."""
 MOST_IDLE_S = 300.0
 """Clients that were not used for longer are replaced: brokers may have closed their connections."""
 
@@ -67,6 +69,7 @@ def transactional(options: SinkOptions, transactional_id: str, **more: Any) -> M
     return {
         # `connect` relies on it. A producer connects to most brokers anyway: to the leaders of its partitions.
         "enable.sparse.connections": False,
+        "statistics.interval.ms": STATISTICS_INTERVAL_MS,
         **options.client,
         "transactional.id": transactional_id,
         **more,

@@ -182,13 +182,18 @@ class _Steps:
                     break
                 with suppress(HeuristicOutcome, Superseded):  # ended otherwise meanwhile: look again
                     await settled(coordinator.complete(left, commit=False, timeout_s=_until(release_at_s)))
-            await settled(coordinator.guard(transactional_id, described, timeout_s=_until(release_at_s)))
+            guarded = await settled(coordinator.guard(transactional_id, described, timeout_s=_until(release_at_s)))
             await self._hold_again()
             try:
                 await self.calls.initialize(self.producer, _until(release_at_s))
             except Exception as error:
                 _raise_if_refused(transactional_id, error)
                 raise
+            if hasattr(self.producer, "note_pair"):
+                found = await settled(coordinator.describe(transactional_id, timeout_s=_until(release_at_s)))
+                # Else a stranger has begun a session before the client or behind it: its own statistics have its pair.
+                if found is not None and (found.producer_id, found.producer_epoch - 1) == guarded:
+                    self.producer.note_pair(found.producer_id, found.producer_epoch)
             await self._hold_again()
             await self.database.rollback()
         return self.generation

@@ -59,10 +59,12 @@ class Client(BlockingCluster):
         request = EndTxnRequest(token.transactional_id, token.producer_id, token.producer_epoch, commit, reason)
         return self._error_of(token.transactional_id, request)
 
-    def init_and_guard(self, transactional_id: str, pair: tuple[int, int]) -> int:
-        """Send InitProducerId with the pair that the id has, and Fencepost's field `guard`; returns the error code."""
+    def init_and_guard(self, transactional_id: str, pair: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+        """Send InitProducerId with the pair that the id has, and Fencepost's field `guard`; returns the error code, and
+        the pair that the id has now."""
         request = InitProducerIdRequest(transactional_id, GUARD_TIMEOUT_MS, *pair, guard=True)
-        return self._error_of(transactional_id, request)
+        reply = self._reply_to(transactional_id, request)
+        return int(reply.error_code), (reply.producer_id, reply.producer_epoch)
 
     def fence(self, transactional_id: str, timeout_ms: int, reason: str) -> int:
         """Send InitProducerId as an administrator, whom no guard stops; returns the error code."""
@@ -84,9 +86,12 @@ class Client(BlockingCluster):
         return found
 
     def _error_of(self, transactional_id: str, request: Any) -> int:
+        return int(self._reply_to(transactional_id, request).error_code)
+
+    def _reply_to(self, transactional_id: str, request: Any) -> Any:
         kind = CoordinatorKind.TRANSACTION
         plan = self.routes.to_coordinator(kind, transactional_id, request, lambda reply: int(reply.error_code))
-        return int(self.run(plan, 0).error_code)
+        return self.run(plan, 0)
 
     def _describing(self, names: Collection[str]) -> Plan:
         coordinators = yield from self.routes.coordinators(CoordinatorKind.TRANSACTION, names)

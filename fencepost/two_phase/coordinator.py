@@ -151,23 +151,24 @@ class Coordinator:
             found.transaction_start_time_ms,
         )
 
-    def guard(self, transactional_id: str, described: Description | None, *, timeout_s: float = 60) -> None:
+    def guard(self, transactional_id: str, described: Description | None, *, timeout_s: float = 60) -> tuple[int, int]:
         """Begin a session of an id that has no open transaction, under its current pair, which fences those before.
 
         From then on, a Fencepost lets no InitProducerId without the current pair abort an open transaction of the id.
         Other brokers do not know that part of the request. Apache Kafka compares the producer id alone while a
         transaction is open, and aborts it.
         described: the result of `describe`.
-        Raises Fenced if another session has begun since, Refused, TimeoutError.
+        Returns the pair of that session. Raises Fenced if another one has begun since, Refused, TimeoutError.
         """
         pair = (described.producer_id, described.producer_epoch) if described else (-1, -1)
-        error = self._connections.until(timeout_s, lambda client: client.init_and_guard(transactional_id, pair))
+        error, begun = self._connections.until(timeout_s, lambda client: client.init_and_guard(transactional_id, pair))
         if error in NOT_CURRENT:
             raise Fenced(f"another session of {transactional_id} has begun meanwhile: end this one")
         if error == NO_RIGHT_TO_ID:
             raise no_right_to_init(transactional_id)
         if error:
             raise TwoPhaseError(f"the coordinator refused to begin a session of {transactional_id}: {name_of(error)}")
+        return begun
 
     def fence(self, transactional_id: str, timeout_ms: int, reason: str, *, timeout_s: float = 60) -> None:
         """Abort the open transaction of an id, guarded or kept, and fence its producer, as an administrator.
@@ -231,8 +232,10 @@ class AsyncCoordinator:
     async def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
         return await _on_a_thread(self._coordinator.describe, transactional_id, timeout_s=timeout_s)
 
-    async def guard(self, transactional_id: str, described: Description | None, *, timeout_s: float = 60) -> None:
-        await _on_a_thread(self._coordinator.guard, transactional_id, described, timeout_s=timeout_s)
+    async def guard(
+        self, transactional_id: str, described: Description | None, *, timeout_s: float = 60
+    ) -> tuple[int, int]:
+        return await _on_a_thread(self._coordinator.guard, transactional_id, described, timeout_s=timeout_s)
 
     async def in_doubt(
         self, pattern: str = ".*", *, including: Iterable[str] = (), timeout_s: float = 60

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 
-from fencepost.two_phase import Coordinator, NotPrepared, confluent_producer, prepare, preparing
+from fencepost.two_phase import (
+    Coordinator,
+    NotPrepared,
+    confluent_producer,
+    prepare,
+    preparing,
+    start_session,
+    transaction,
+)
+from fencepost.two_phase.client_calls import BlockingCalls
 from tests.testing.clients import QUIET
 from tests.two_phase.brokers import Orders
+from tests.two_phase.databases import sqlite_database
 
 pytestmark = pytest.mark.integration
 
@@ -125,3 +136,45 @@ def test_without_a_transaction_nothing_is_prepared_and_none_is_begun(own_orders:
     producer.fencepost_is_idle = True
     prepared_pair(producer, own_orders)
     producer.commit_transaction(30)
+
+
+def test_a_session_knows_its_pair_from_its_start_and_no_transaction_waits(own_orders: Orders, tmp_path: Path) -> None:
+    database = sqlite_database(tmp_path)
+    connection = database.connect()
+    config = {"bootstrap.servers": own_orders.servers, "transactional.id": own_orders.transactional_id, **QUIET}
+    producer = confluent_producer({**config, "statistics.interval.ms": 60_000})
+    began_s = time.monotonic()
+    with Coordinator(own_orders.servers) as coordinator:
+        generation = start_session(producer, coordinator, database.log, connection)
+        for name in ("a", "b"):
+            with transaction(producer, coordinator, database.log, connection, generation=generation):
+                database.insert(connection, name)
+                producer.produce(own_orders.topic, name.encode())
+    assert time.monotonic() - began_s < 30
+    assert database.orders() == own_orders.values() == ["a", "b"]
+    producer.close()
+    database.close()
+
+
+def test_a_session_that_a_stranger_was_before_waits_for_its_own_statistics(
+    own_orders: Orders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = sqlite_database(tmp_path)
+    connection = database.connect()
+    config = {"bootstrap.servers": own_orders.servers, "transactional.id": own_orders.transactional_id, **QUIET}
+    producer = confluent_producer({**config, "statistics.interval.ms": 500})
+    initialize = BlockingCalls.initialize
+
+    async def late(*about: Any) -> None:
+        stranger = confluent_kafka.Producer(config)
+        stranger.init_transactions(30)
+        await initialize(*about)
+
+    with Coordinator(own_orders.servers) as coordinator:
+        monkeypatch.setattr(BlockingCalls, "initialize", late)
+        start_session(producer, coordinator, database.log, connection)
+    assert producer.fencepost_statistics is None
+    prepared_pair(producer, own_orders)
+    producer.commit_transaction(30)
+    producer.close()
+    database.close()
