@@ -117,7 +117,7 @@ def kill_at_random(
                 time.sleep(chance.uniform(0, MOST_WORKING_S))
             service.kill()
         interrupted += len(done) < len(shop.database.orders()) < len(names)
-        if kill % min(8, kills // 2) == 0:
+        if kill % min(8, max(2, kills // 2)) == 0:
             broker_dies()
     assert interrupted >= kills // 4, f"only {interrupted} kills of seed {seed} came while it wrote"
     shop.run(languages[0], names)
