@@ -1,6 +1,10 @@
 """What a two-phase commit costs beside an outbox, and beside the database alone: in turn, on one machine, in one run.
 
     .venv/bin/python -m scripts.two_phase_costs [--seconds 10]
+    .venv/bin/python -m scripts.two_phase_costs --outage
+
+The second shows what the outage of one service costs the others on its topic: as many records as they write in an hour
+at 1,000 a second, behind one open transaction.
 
 Each transaction inserts one row of 100 bytes and sends one record. The outbox has a relay, which polls each
 millisecond, sends, and deletes the acknowledged rows. Prints the table of docs/two-phase.md.
@@ -33,6 +37,7 @@ from fencepost.two_phase import (
     PostgresLog,
     SqliteLog,
     confluent_producer,
+    prepare,
     start_session,
     start_session_async,
     transaction,
@@ -47,6 +52,7 @@ SETTINGS: Final = {
     "fencepost.two.phase.transactional.ids": "*",
 }
 PARTITIONS: Final = 8
+HOUR_RECORDS: Final = 3_600_000
 RELAY_BATCH: Final = 500
 ROUNDS: Final = 3
 
@@ -302,10 +308,74 @@ def measure(way: str, database: Database, servers: str, sessions: int, seconds: 
     return Result(len(run.taken_s) / lasted_s, 1000 * statistics.median(run.taken_s), visible_ms, log_bytes)
 
 
+def show_outage(broker: ProcessBroker) -> None:
+    """Write the records of an hour behind an open transaction in one of three partitions, then commit it."""
+    servers, topic, partitions = broker.bootstrap_servers, "shared", 3
+    broker.topic(topic, partitions=partitions)
+    away = confluent_producer({"bootstrap.servers": servers, "transactional.id": "service-that-is-away"})
+    away.init_transactions()
+    away.begin_transaction()
+    away.produce(topic, PAYLOAD, partition=0)
+    token = prepare(away)
+    before_mb = resident_mb(broker)
+    others = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 10**6,
+        }
+    )
+    for number in range(HOUR_RECORDS):
+        others.produce(topic, PAYLOAD, partition=number % partitions)
+        if number % 1_000 == 0:
+            others.poll(0)
+        while len(others) > 500_000:
+            others.poll(0.1)
+    others.flush()
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": "readers", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 50}
+    )
+    reader.subscribe([topic])
+    free_s = read(reader, HOUR_RECORDS - HOUR_RECORDS // partitions)
+    after_mb = resident_mb(broker)
+    with Coordinator(servers) as coordinator:
+        coordinator.complete(token, commit=True)
+    held_s = read(reader, HOUR_RECORDS // partitions + 1)
+    reader.close()
+    print(
+        f"{HOUR_RECORDS:,} records of others in {partitions} partitions; one holds {HOUR_RECORDS // partitions:,} back"
+    )
+    print(f"read meanwhile from the others in {free_s:.1f} s; after the commit the held ones in {held_s:.1f} s")
+    print(f"the broker's memory: {before_mb:.0f} MB before, {after_mb:.0f} MB after")
+
+
+def read(reader: Any, count: int) -> float:
+    """Read this many records; returns the seconds that it took."""
+    began_s = time.monotonic()
+    while count > 0:
+        for message in reader.consume(10_000, 0.5):
+            if message.error() is not None:
+                raise confluent_kafka.KafkaException(message.error())
+            count -= 1
+    return time.monotonic() - began_s
+
+
+def resident_mb(broker: ProcessBroker) -> float:
+    status = Path(f"/proc/{broker.process_id}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1_000
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10)
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--outage", action="store_true")
+    options = parser.parse_args()
+    seconds = options.seconds
+    if options.outage:
+        with ProcessBroker(settings=SETTINGS) as broker:
+            show_outage(broker)
+        return
     print("| database | sessions | way | transactions/s | one takes | to a reader | log, bytes |")
     print("|---|---|---|---|---|---|---|")
     with postgres_server(is_durable=True) as server, ProcessBroker(settings=SETTINGS) as broker:
