@@ -17,6 +17,7 @@ COUNTED = (
     "two_phase/commit.py",
     "two_phase/logs.py",
     "two_phase/client_calls.py",
+    "two_phase/databases.py",
     "two_phase/order_service.py",
     "two_phase/order_service_postgres.py",
 )

@@ -6,8 +6,11 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import pytest
 
@@ -16,6 +19,7 @@ from tests.two_phase.brokers import Orders
 from tests.two_phase.conftest import Sessions
 from tests.two_phase.databases import Database, sqlite_database
 from tests.two_phase.sessions import SESSIONS, AiokafkaSession, Session
+from tests.two_phase.test_commit import commit_in_the_database_alone
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).resolve().parents[2]
@@ -101,26 +105,110 @@ def test_no_end_of_a_producer_aborts_what_its_database_has_committed(
     assert database.tokens() == []
 
 
+LIBRARY = tuple(
+    f"two_phase/{name}.py" for name in ("client_calls", "commit", "coordinator", "databases", "logs", "preparing")
+)
+MOST_LINES = 2_000
+
+
+class Interruption:
+    """Raises KeyboardInterrupt in this thread at one line of the library, as Ctrl-C may; counted from 1."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    @property
+    def has_come(self) -> bool:
+        return self._left <= 0
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, _event: str, _: Any) -> Any:
+        return self._on_line if frame.f_code.co_filename.endswith(LIBRARY) else None
+
+    def _on_line(self, _frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt
+        return self._on_line
+
+
+STEPS = [pytest.param(89, id="some lines"), pytest.param(1, id="each line", marks=pytest.mark.long)]
+
+
+@pytest.mark.timeout(1800)
+# A call may be interrupted between the making of its coroutine and its first step.
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("every", STEPS)
+@pytest.mark.parametrize("is_start", [False, True], ids=["in a transaction", "in a start"])
+@pytest.mark.parametrize("client", SESSIONS)
+def test_an_interruption_at_any_line_before_any_end_leaves_both_sides_equal(
+    own_orders: Orders, database: Database, client: str, is_start: bool, every: int
+) -> None:
+    ends = cycle((close, leave_with, drop))
+    for line in range(1, MOST_LINES, every):
+        session = SESSIONS[client](own_orders.servers, database, own_orders.topic, own_orders.transactional_id)
+        session.start()
+        if is_start:
+            commit_in_the_database_alone(session, f"order-{line}")
+            drop(session)
+            session.close()
+            session = SESSIONS[client](own_orders.servers, database, own_orders.topic, own_orders.transactional_id)
+        with Interruption(line) as interruption, suppress(KeyboardInterrupt, NeedsRecovery, InDoubtError):
+            if is_start:
+                session.start()
+            else:
+                session.write(f"order-{line}")
+        if hasattr(session, "producer"):
+            next(ends)(session)
+        session.close()
+        again = SESSIONS[client](own_orders.servers, database, own_orders.topic, own_orders.transactional_id)
+        again.start()
+        assert database.orders() == own_orders.values(), f"interrupted at line {line}"
+        close(again)
+        again.close()
+        if not interruption.has_come:
+            return
+    raise AssertionError("it has more lines than anybody thought")
+
+
 END_OF_A_PROCESS = """
-import sys
+import atexit, os, sys, threading
 from tests.two_phase.databases import Database
 from tests.two_phase.sessions import SESSIONS
-from tests.two_phase.test_own_ends import ConnectionThatRaisesBehindItsCommit
-client, address, servers, topic, name = sys.argv[1:]
+from tests.two_phase.test_own_ends import ConnectionThatRaisesBehindItsCommit, close
+how, client, address, servers, topic, name = sys.argv[1:]
 session = SESSIONS[client](servers, Database("sqlite", address), topic, name)
 session.start()
 session.connection = ConnectionThatRaisesBehindItsCommit(session.connection, KeyboardInterrupt())
-session.write("a")
+try:
+    session.write("a")
+finally:
+    if how == "atexit":
+        atexit.register(close, session)
+    elif how == "thread":
+        ended = threading.Thread(target=close, args=(session,))
+        ended.start()
+        ended.join()
+    elif how == "fork":
+        os.fork()  # both end
 """
 
 
+@pytest.mark.parametrize("how", ["exit", "atexit", "thread", "fork"])
 @pytest.mark.parametrize("client", SESSIONS)
 def test_a_process_that_ends_by_an_interruption_does_not_abort_what_its_database_has_committed(
-    own_orders: Orders, database: Database, client: str
+    own_orders: Orders, database: Database, client: str, how: str
 ) -> None:
     about = (client, database.address, own_orders.servers, own_orders.topic, own_orders.transactional_id)
     ended = subprocess.run(
-        [sys.executable, "-c", END_OF_A_PROCESS, *about],
+        [sys.executable, "-c", END_OF_A_PROCESS, how, *about],
         cwd=ROOT,
         capture_output=True,
         text=True,
