@@ -86,7 +86,7 @@ class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no type
 
         It has no other call that says so at once: a second begin is refused, and the refusal names the reason.
         """
-        if not self.fencepost_is_idle:
+        if self.fencepost_is_prepared or not self.fencepost_is_idle:
             try:
                 super().begin_transaction()
             except Exception as error:

@@ -61,7 +61,7 @@ def test_an_open_transaction_is_ended_in_the_place_of_its_producer(
     reason = f"the service of {name} is gone"
     done = run("transactions", command, name, "--pair", pair, input=f"y\n{reason}\n")
     assert done.exit_code == 0, done.output
-    assert f"reason='{reason}'" in broker.output
+    until(lambda: f"reason='{reason}'" in broker.output)
     assert f"the transaction of {name}, which {pair} wrote" in done.stdout
     until(lambda: described(run, name)["state"] == state)  # complete when its markers are written
     assert read(run, name) == left

@@ -62,6 +62,7 @@ def prepared_pair(producer: Any, orders: Orders) -> tuple[int, int]:
     producer.produce(orders.topic, b"a")
     token = prepare(producer, timeout_s=30)
     assert token[:2] == pair_at_coordinator(orders)
+    assert prepare(producer, timeout_s=30) == token
     return token[:2]
 
 

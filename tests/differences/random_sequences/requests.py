@@ -162,7 +162,7 @@ FIXED: Final[dict[str, Any]] = {
 }
 """Fields that have one value: they are between brokers, change the cluster, or take effect in Kafka's own time."""
 
-TAGS_OF_OUR_OWN = (10_000, 10_001)
+TAGS_OF_OUR_OWN = (10_000, 10_001, 10_002)
 """Of fields that Kafka does not know."""
 
 NEVER_NULL: Final = frozenset({"records", "topics", "topic_partitions", "users"})

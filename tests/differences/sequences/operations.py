@@ -77,6 +77,7 @@ def ask_all(exchange: Exchange, request_type: type[Any], situations: Mapping[str
 
 
 def deleted_records(exchange: Exchange) -> None:
+    exchange.find_coordinator("any", 0)  # which creates the internal topic
     for version in exchange.versions(DeleteRecordsRequest):
         name = exchange.create_topic("shortened", partitions=2, version=version)
         exchange.fill(name, batch(3), batch(3), batch(3))
