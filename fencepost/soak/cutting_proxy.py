@@ -1,6 +1,6 @@
 """A proxy in front of a PostgreSQL or a PgBouncer that cuts connections around a COMMIT, in a thread of its own.
 
-It reads the messages of PostgreSQL's protocol as far as it has to: their type and length, and which of them commits.
+It reads the type and the length of each message of PostgreSQL's protocol, and recognises the messages that commit.
 """
 
 from __future__ import annotations

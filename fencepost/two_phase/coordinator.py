@@ -33,8 +33,6 @@ ANSWER_TIMEOUT_MS = 30_000
 # Kafka's error codes.
 INVALID_EPOCH, INVALID_STATE, UNKNOWN_PAIR, PRODUCER_FENCED = 47, 48, 49, 90
 NOT_CURRENT = frozenset({INVALID_EPOCH, UNKNOWN_PAIR, PRODUCER_FENCED})
-CONCURRENT_TRANSACTIONS = 51
-PAUSE_S = 0.1
 
 DECIDED = {
     "PrepareCommit": Outcome.COMMITTED,
@@ -175,13 +173,7 @@ class Coordinator:
 
         Raises Refused, TimeoutError, TwoPhaseError.
         """
-        give_up_at_s = time.monotonic() + timeout_s
-        while True:
-            left_s = give_up_at_s - time.monotonic()
-            error = self._connections.until(left_s, lambda client: client.fence(transactional_id, timeout_ms, reason))
-            if error != CONCURRENT_TRANSACTIONS:
-                break
-            time.sleep(PAUSE_S)  # markers are being written
+        error = self._connections.until(timeout_s, lambda client: client.fence(transactional_id, timeout_ms, reason))
         if error == NO_RIGHT_TO_ID:
             raise no_right_to_init(transactional_id)
         if error:

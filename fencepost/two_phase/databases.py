@@ -65,6 +65,12 @@ class Database(ABC):
     def require_usable(self) -> None:
         """Raise MisuseError unless the connection is open, and commits nothing by itself."""
 
+    def require_free(self) -> None:
+        """Raise MisuseError unless a transaction can begin."""
+        self.require_usable()
+        if self.is_in_progress:
+            raise MisuseError(IN_PROGRESS)
+
     @abstractmethod
     async def execute(self, statement: str, *parameters: object) -> Sequence[Any]:
         """Execute a statement, with `?` for each parameter; returns its rows. Raises the library's errors."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, NoReturn, Protocol, TypeAlias, get_args
 
 from fencepost.two_phase.client_calls import run_blocking
-from fencepost.two_phase.databases import IN_PROGRESS, POSTGRES, SQLITE, Database, opened
+from fencepost.two_phase.databases import POSTGRES, SQLITE, Database, opened
 from fencepost.two_phase.tokens import Fenced, MisuseError, NeedsRecovery, Token, WeakDatabase
 
 DEFAULT_TABLE = "fencepost_prepared"
@@ -242,9 +242,7 @@ class SqlLog(ABC):
 
     async def _open(self, database: Database) -> None:
         """Check that a connection can be used and has no transaction, and begin one."""
-        database.require_usable()
-        if database.is_in_progress:
-            raise MisuseError(IN_PROGRESS)
+        database.require_free()
         await database.begin()
 
     @abstractmethod
@@ -338,9 +336,7 @@ class SqliteLog(SqlLog):
     kind = SQLITE
 
     async def _open(self, database: Database) -> None:
-        database.require_usable()
-        if database.is_in_progress:
-            raise MisuseError(IN_PROGRESS)
+        database.require_free()
         await self._make_durable(database)
         await database.begin()
         # At once exclusive to writers: a transaction that has read first could not be upgraded.

@@ -12,7 +12,7 @@ from fencepost.broker.kernel.sliced_work import SLICE_S, run_in_slices
 from fencepost.broker.metrics.node_view import NodeView
 from fencepost.broker.metrics.open_transactions import OpenHere, open_transactions
 from fencepost.broker.metrics.scrape import Scrape
-from fencepost.broker.requests.administrative_changes import AdministrativeChange
+from fencepost.broker.requests.administrative_changes import LONGEST_REASON_CHARACTERS, AdministrativeChange
 from fencepost.broker.security.audit import note_change
 from fencepost.broker.transaction.markers import TransactionMarker, write_markers
 from fencepost.diagnosis.stuck import Cause
@@ -20,7 +20,6 @@ from fencepost.protocol.errors import ErrorCode
 
 PRINCIPAL: Final = "Token"
 """The type of the principal that the audit log has for a token."""
-LONGEST_REASON: Final = 1_000
 FIRST_COORDINATOR_EPOCH: Final = 0
 """A partition without a marker has -1 for its producer; every coordinator's epoch is 0 or more."""
 
@@ -45,7 +44,7 @@ def _note(request: HttpRequest, api: str, change: AdministrativeChange) -> None:
 
 
 def _reason(content: dict[str, Any]) -> str:
-    return (_text(content, "reason") or "")[:LONGEST_REASON]
+    return (_text(content, "reason") or "")[:LONGEST_REASON_CHARACTERS]
 
 
 async def abort_transaction(view: NodeView, request: HttpRequest) -> HttpResponse:
