@@ -15,7 +15,7 @@ import confluent_kafka as ck
 import pytest
 
 from fencepost.spark import clients, decision_topic, sweep, writing
-from fencepost.spark.committing import Committer, Session
+from fencepost.spark.committing import Committer
 from fencepost.spark.decision_topic import DecisionReader, DecisionsHidden
 from fencepost.spark.decisions import (
     Batch,
@@ -27,105 +27,31 @@ from fencepost.spark.decisions import (
     SinkUsedTwice,
     require_prepared,
 )
-from fencepost.spark.messages import Chunk, Layout
+from fencepost.spark.messages import Chunk
 from fencepost.spark.names import draw_nonce, driver_id, one_off_sink
-from fencepost.spark.options import Mode, SinkOptions
+from fencepost.spark.options import Mode
+from fencepost.spark.session import Session
 from fencepost.spark.writing import RecordRefused, Task, TaskReport, write
 from fencepost.two_phase import Coordinator, HeuristicOutcome, NotPrepared, Token
+from tests.spark.run import (  # noqa: F401
+    QUERY,
+    QUIET,
+    Run,
+    attempts,
+    clients_are_closed,
+    kept_by_runs,
+    new_run,
+    sinks,
+    tokens,
+)
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
 pytestmark = pytest.mark.integration
 
-QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
-QUIET = {"kafka.log_level": "0"}
-LAYOUT = Layout({"value": 0}, "out")
-_attempts = count()
-_sinks = count()
-_kept_by_runs: list[dict[Any, Any]] = []
-
-
-class Run:
-    """One run of a query: what Spark calls, with the clients that its workers keep."""
-
-    def __init__(self, broker: Any, topic: str, sink: str, *, query: str = QUERY, **options: str) -> None:
-        self.broker = broker
-        self.sink = sink
-        self.query = query
-        self.options = SinkOptions.read(
-            {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic, "sink": sink, **QUIET, **options}
-        )
-        self.layout = replace(LAYOUT, topic=topic)
-        self.kept: dict[Any, Any] = {}
-        self.written: dict[str, Batch] = {}
-        _kept_by_runs.append(self.kept)
-
-    def task(self, number: int, partition: int, values: list[str], save: Save | None = None) -> TaskReport:
-        """Let a task write its rows."""
-        clients._kept = self.kept
-        writing._written = self.written
-        task = Task(self.sink, Batch(self.query, number), draw_nonce(), partition, next(_attempts), save)
-        chunks = [Chunk([value.encode() for value in values], None, None, None, None)] if values else []
-        return write(self.options, self.layout, task, iter(chunks))
-
-    def tasks(self, number: int, *values: str, save: Save | None = None) -> list[TaskReport]:
-        """A task for each value."""
-        return [self.task(number, partition, [value], save) for partition, value in enumerate(values)]
-
-    def commit(self, number: int, reports: list[TaskReport]) -> None:
-        clients._kept = self.kept
-        Committer(self.options, self.sink).commit(Batch(self.query, number), reports, self.layout)
-
-    def abort(self, reports: list[TaskReport | None]) -> None:
-        clients._kept = self.kept
-        tokens = [report.token for report in reports if report is not None and report.token is not None]
-        Committer(self.options, self.sink).abort(tokens, is_complete=None not in reports)
-
-    def write(self, number: int, *values: str, save: Save | None = None) -> None:
-        self.commit(number, self.tasks(number, *values, save=save))
-
-    def again(self, **options: str) -> Run:
-        """Another process takes over: it has none of the clients."""
-        assert self.options.topic is not None
-        return Run(self.broker, self.options.topic, self.sink, query=self.query, **options)
-
-    def values(self) -> list[str]:
-        assert self.options.topic is not None
-        return sorted(record.value.decode() for record in self.broker.records(self.options.topic))
-
-    def open(self) -> list[str]:
-        with self.coordinator() as coordinator:
-            return sorted(str(found.token) for found in coordinator.in_doubt(re.escape(self.sink) + "-.*"))
-
-    def coordinator(self) -> Coordinator:
-        return Coordinator(self.broker.bootstrap_servers)
-
-    def decision_id(self) -> str:
-        reader = DecisionReader(self.options)
-        decision = reader.latest(self.sink, is_final=True).decision
-        reader.close()
-        assert decision is not None
-        return decision.id
-
-
-@pytest.fixture(autouse=True)
-def clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(clients, "_kept", {})
-    monkeypatch.setattr(writing, "_written", {})
-    _kept_by_runs.clear()
-    yield
-    for kept in _kept_by_runs:
-        for client, _ in kept.values():
-            client.close()
-
 
 @pytest.fixture
 def run(fencepost: Any) -> Run:
-    number = next(_sinks)
-    return Run(fencepost, fencepost.topic(f"out-{number}", partitions=2), f"sink{number}")
-
-
-def tokens(reports: list[TaskReport]) -> list[Token]:
-    return [report.token for report in reports if report.token is not None]
+    return new_run(fencepost)
 
 
 def test_a_batch_is_seen_when_it_is_committed(run: Run) -> None:
@@ -377,11 +303,11 @@ def test_a_batch_job_completes_what_the_job_before_has_decided(run: Run, monkeyp
         patched.setattr(Committer, "_complete", lambda *_: None)  # it dies
         job.commit(Batch(None, "job-1"), reports, run.layout)
     run.kept = clients._kept = {}
-    _kept_by_runs.append(run.kept)
+    kept_by_runs.append(run.kept)
     again = write(
         run.options,
         run.layout,
-        Task(run.sink, Batch(None, "job-2"), draw_nonce(), 0, next(_attempts)),
+        Task(run.sink, Batch(None, "job-2"), draw_nonce(), 0, next(attempts)),
         iter([Chunk([b"c"], None, None, None, None)]),
     )
     Committer(run.options, run.sink).commit(Batch(None, "job-2"), [again], run.layout)
@@ -568,7 +494,7 @@ class Job:
             write(
                 self.run.options,
                 self.run.layout,
-                Task(self.run.sink, self.batch, draw_nonce(), partition, next(_attempts)),
+                Task(self.run.sink, self.batch, draw_nonce(), partition, next(attempts)),
                 iter([Chunk([value.encode()], None, None, None, None)]),
             )
             for partition, value in enumerate(values)
@@ -613,7 +539,7 @@ def test_a_batch_job_whose_driver_died_after_the_decision_is_completed(
             job.commit(reports)
     for _ in range(2):
         if by == "another job":
-            Job(run, f"later-{next(_sinks)}").write()
+            Job(run, f"later-{next(sinks)}").write()
         else:
             assert sweep({"kafka.bootstrap.servers": run.broker.bootstrap_servers, **QUIET}) == 0
         assert run.values() == ["a", "b"]

@@ -1,0 +1,161 @@
+"""A driver's session of a sink: its transactional id fences earlier drivers, its records are the sink's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from fencepost.spark.clients import connect, transactional
+from fencepost.spark.decision_topic import DecisionReader, DecisionsHidden, ensure_topic
+from fencepost.spark.decisions import (
+    Decision,
+    DriverReplaced,
+    Latest,
+    Save,
+    aborted_value,
+    done_value,
+    found_value,
+    partial_value,
+)
+from fencepost.spark.names import aborted_key, decision_key, done_key, driver_id, found_key
+from fencepost.spark.options import SinkOptions
+from fencepost.spark.writing import Refused
+from fencepost.two_phase import Coordinator
+
+FENCE_TIMEOUT_S = 60.0
+DECIDE_TIMEOUT_S = 60.0
+ABORT_TIMEOUT_S = 10.0
+
+
+class Session:
+    """A driver's session: no earlier one of the sink can decide anything any more.
+
+    It may be kept for many batches: if a later session takes over, the next record of this one is refused. Until then
+    nobody else writes to the decision topic about the sink, so it is read once. A session that is used again may have
+    stale decisions: only a record that is not refused shows that they are current.
+    """
+
+    def __init__(self, options: SinkOptions, sink: str) -> None:
+        import confluent_kafka
+
+        self._options = options
+        self._sink = sink
+        self._topic = options.decision_topic(sink)
+        self._latest: Latest | None = None
+        ensure_topic(options, self._topic)
+        self.refused = Refused()
+        self.producer = confluent_kafka.Producer(
+            transactional(options, driver_id(sink), **{"linger.ms": 0, **self.refused.configuration})
+        )
+        connect(self.producer, self._topic)
+        self.producer.init_transactions(FENCE_TIMEOUT_S)
+        self.coordinator = Coordinator(options.bootstrap_servers, **options.coordinator_options())
+
+    def close(self) -> None:
+        self.coordinator.close()
+        del self.producer
+
+    @property
+    def latest(self) -> Latest:
+        """The sink's latest decision, with its marks."""
+        if self._latest is None:
+            reader = DecisionReader(self._options)
+            try:
+                self._latest = reader.latest(self._sink, is_final=True)
+            except DecisionsHidden as hidden:
+                raise DecisionsHidden(self._say_who_hides(hidden)) from hidden
+            finally:
+                reader.close()
+        return self._latest
+
+    @latest.setter
+    def latest(self, latest: Latest) -> None:
+        self._latest = latest
+
+    def _say_who_hides(self, hidden: DecisionsHidden) -> str:
+        holders = [
+            found.token.transactional_id
+            for found in self.coordinator.in_doubt()
+            if f"{self._topic}-0" in found.partitions
+        ]
+        names = ", ".join(holders) or "a transaction that no coordinator knows"
+        return (
+            f"what the sink {self._sink!r} has decided last may be hidden, so nothing was written or ended: {hidden}, "
+            f"because {names} stays open there. Start the query of that transaction's sink again, or call "
+            "fencepost.spark.sweep with its options, or end the transaction: fencepost transactions abort"
+        )
+
+    def jobs(self) -> dict[str, Decision]:
+        """The decisions of other batch jobs without a sink's name that nobody has marked as done."""
+        reader = DecisionReader(self._options)
+        try:
+            found = reader.jobs(self._topic)
+        finally:
+            reader.close()
+        found.pop(self._sink, None)
+        return found
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """Commit the block's records. If the commit fails, the next session decides its outcome."""
+        self.refused.forget()
+        self.producer.begin_transaction()
+        try:
+            yield self.producer
+            self.producer.commit_transaction(DECIDE_TIMEOUT_S)
+        except BaseException as error:
+            with suppress(Exception):  # the next session aborts it
+                self.producer.abort_transaction(ABORT_TIMEOUT_S)
+            if self.refused.is_fenced(error):
+                raise DriverReplaced(
+                    f"another driver of the sink {self._sink!r} has taken over: is the query running twice?"
+                ) from error
+            self.refused.raise_from(error)
+            raise
+
+    def decide(self, decision: Decision, *, check: Callable[[], None]) -> None:
+        """Commit a batch, unless the check raises. Both run at once: the record counts from its commit on."""
+        with ThreadPoolExecutor(1) as thread, self.transaction() as producer:
+            checked = thread.submit(check)
+            self._produce(producer, decision_key(self._sink), decision.value())
+            checked.result()
+        self.latest = self.latest._replace(decision=decision)
+
+    def mark_done(self, decision: Decision, *, complete_ms: int, swept: int) -> None:
+        """Record that all transactions of a decision are complete."""
+        if self._options.is_one_off:  # nobody repeats the job
+            self.mark_job_done(self._sink, decision)
+        else:
+            self._write(done_key(self._sink), done_value(decision, complete_ms=complete_ms, swept=swept))
+        self.latest = self.latest._replace(done=decision.id)
+
+    def mark_job_done(self, sink: str, decision: Decision, missing: Sequence[str] = ()) -> None:
+        """Remove the decision of a batch job. missing: tokens that were aborted in spite of it; a mark keeps them."""
+        with self.transaction() as producer:
+            self._produce(producer, decision_key(sink), None)
+            if missing:
+                self._produce(producer, done_key(sink), partial_value(decision, missing))
+
+    def mark_found(self, decision: Decision, save: Save) -> None:
+        """Record that a save has found its batch decided: another save of this run is not the same one."""
+        if save.id not in (
+            decision.save.id if decision.save else None,
+            self.latest.found.id if self.latest.found else None,
+        ):
+            self._write(found_key(self._sink), found_value(decision, save))
+            self.latest = self.latest._replace(found=save)
+
+    def mark_aborted(self, until_ms: int) -> None:
+        """Forbid later drivers to decide transactions that began up to this time, in ms of the coordinator's clock."""
+        self.latest = self.latest._replace(aborted_until_ms=max(self.latest.aborted_until_ms, until_ms))
+        self._write(aborted_key(self._sink), aborted_value(self.latest.aborted_until_ms))
+
+    def _write(self, key: str, value: bytes | None) -> None:
+        """Commit one record to the decision topic; None removes the value of its key."""
+        with self.transaction() as producer:
+            self._produce(producer, key, value)
+
+    def _produce(self, producer: Any, key: str, value: bytes | None) -> None:
+        producer.produce(self._topic, key=key, value=value, partition=0)
