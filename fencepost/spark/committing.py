@@ -17,10 +17,13 @@ from fencepost.spark.decisions import (
     Decision,
     DriverReplaced,
     Latest,
+    LedgerChanged,
     NotPreparedAnyMore,
     SinkInUse,
     Standing,
     leftovers,
+    query_of,
+    require_no_gap,
     require_one_save,
     require_prepared,
     standing,
@@ -57,15 +60,16 @@ class Committer:
 
         Raises NotPreparedAnyMore if a transaction was ended before, SinkInUse, HeuristicOutcome if one was ended the
         other way after the decision, DriverReplaced if another driver takes over meanwhile, SinkUsedTwice if another
-        save has written the batch, DecisionsHidden, and TimeoutError if no broker answers: the batch may be decided.
+        save has written the batch, DecisionsHidden, LedgerChanged, and TimeoutError if no broker answers: the batch may
+        be decided.
         """
-        if not any(report.token for report in reports) and self._options.mode is Mode.PREPARED:
+        if batch.query is None and not any(report.rows for report in reports):
             forget(self._session_key)  # no decision follows, which would show that another one has replaced it
         was_kept = is_at_hand(self._session_key)
         try:
             with self._session() as session:
                 self._commit(session, batch, reports, layout)
-        except (DriverReplaced, SinkInUse):
+        except (DriverReplaced, LedgerChanged, SinkInUse):
             if not was_kept:
                 raise
             # Spark gives batches of a sink to any of its idle workers: another one has replaced this session since.
@@ -76,9 +80,11 @@ class Committer:
         tokens = tuple(report.token for report in reports if report.token is not None)
         if self._options.is_one_off:
             session.latest = Latest()
-        latest = session.latest
         save = next((report.save for report in reports if report.save is not None), None)
-        state = standing(latest, self._sink, batch, save=save, reset=self._options.reset)
+        state = standing(session.latest, self._sink, batch, save=save, reset=self._options.reset)
+        session.open_ledger(batch, query_of(batch, save))
+        latest = session.latest
+        require_no_gap(latest, self._sink, batch, accept=self._options.accept, reset=self._options.reset)
         if state is Standing.DECIDED:
             self._complete(session)
             abort_all(session.coordinator, set(tokens) - set(_decided(latest)))
@@ -95,11 +101,14 @@ class Committer:
             sum(report.rows for report in reports),
             max((report.prepare_ms for report in reports), default=0),
             save,
+            is_each=batch.query is not None and save is None,
+            ledger=session.ledger,
         )
-        if self._options.mode is Mode.DRIVER:
-            self._write_all(session, decision, reports, layout)
-        elif tokens:
-            self._decide(session, decision)
+        if decision.rows or batch.query is not None:  # a batch without rows has its place among the decisions
+            if self._options.mode is Mode.DRIVER:
+                self._write_all(session, decision, reports, layout)
+            else:
+                self._decide(session, decision)
         if self._options.is_one_off:
             self._complete_other_jobs(session)
 
@@ -108,6 +117,8 @@ class Committer:
         in_doubt: list[InDoubt] = []
 
         def check() -> None:
+            if not decision.tokens:
+                return
             own_ids = {token.transactional_id for token in decision.tokens}
             in_doubt.extend(session.coordinator.in_doubt(task_ids_pattern(self._sink), including=own_ids))
             require_prepared(decision.tokens, in_doubt, session.latest.aborted_until_ms)
@@ -121,8 +132,6 @@ class Committer:
 
     def _write_all(self, session: Session, decision: Decision, reports: Sequence[TaskReport], layout: Layout) -> None:
         """Write the rows of all tasks and the decision in one transaction."""
-        if not decision.rows:
-            return
         with session.transaction() as producer:
             for report in reports:
                 send_all(producer, layout, report.chunks)
@@ -144,6 +153,7 @@ class Committer:
             return
         forget(self._session_key)  # another worker may have decided the batch without completing it
         with self._session() as session:
+            session.open_ledger()
             abort_all(session.coordinator, set(tokens) - set(_decided(session.latest)))
             self._complete_late(session)
             give_up_at_s = time.monotonic() + STOPPING_TASKS_S
@@ -156,6 +166,7 @@ class Committer:
     def sweep(self) -> int:
         """Complete the decided transactions and abort all other open ones; return how many were aborted."""
         with self._session(is_kept=False) as session:
+            session.open_ledger()
             self._complete(session)
             if self._options.is_one_off:
                 self._complete_other_jobs(session)
@@ -208,7 +219,7 @@ class Committer:
         import confluent_kafka
 
         decision = session.latest.decision
-        if decision is None or session.latest.is_done or not decision.tokens:
+        if decision is None or session.latest.is_done:
             return
         began_s = time.monotonic()
         timeout_s = self._options.completion_timeout_s if timeout_s is None else timeout_s

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from fencepost.spark.decisions import Decision, Latest, latest_of
-from fencepost.spark.names import aborted_key, decision_key, done_key, found_key, is_one_off
+from fencepost.spark.names import decision_key, is_one_off, ledger_keys
 from fencepost.spark.options import SinkOptions
 
 T = TypeVar("T")
@@ -30,6 +30,11 @@ TAIL = 64
 """How many offsets are read at first: a batch takes four of them."""
 JOBS_TAIL = 10_000
 """How many offsets are searched for decisions of batch jobs that died: those of 2,500 jobs."""
+
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""What a broker that gives topics no ids says: a Uuid of zeros."""
+
+AS_KAFKA_WRITES_IDS = str.maketrans("+/", "-_")
 
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
@@ -74,7 +79,7 @@ class DecisionReader:
         Raises KafkaException, TimeoutError if no broker answers, and DecisionsHidden.
         """
         topic = self._options.decision_topic(sink)
-        keys = (decision_key(sink), done_key(sink), aborted_key(sink), found_key(sink))
+        keys = ledger_keys(sink)
         bounds = self._final_bounds(topic, timeout_s) if is_final else _bounds(self._consumer, topic, timeout_s)
         if bounds is None:
             return Latest()
@@ -175,37 +180,42 @@ def _bounds(consumer: Any, topic: str, timeout_s: float) -> tuple[int, int] | No
             return int(low), int(high)
 
 
-def ensure_topic(options: SinkOptions, topic: str, *, timeout_s: float = TIMEOUT_S) -> None:
-    """Create the decision topic if it is missing. Raises ValueError for one that is not compacted, KafkaException."""
+def ensure_topic(options: SinkOptions, topic: str, *, timeout_s: float = TIMEOUT_S) -> str | None:
+    """Create the decision topic if it is missing, and return its id; None if the brokers give topics no ids.
+
+    Raises ValueError for one that is not compacted, KafkaException.
+    """
     import confluent_kafka
     from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
     admin = AdminClient(options.connection())
-    partitions = _partitions(admin, topic, timeout_s)
-    if partitions is None:
+    described = _described(admin, topic, timeout_s)
+    if described is None:
         try:
             admin.create_topics([NewTopic(topic, 1, config=TOPIC_CONFIG)])[topic].result(timeout_s)
         except confluent_kafka.KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise
-        partitions = until_known(lambda: _partitions(admin, topic, timeout_s), topic, timeout_s)
-    if partitions != 1:
-        raise ValueError(f"the decision topic {topic} has {partitions} partitions; it needs exactly 1")
+        described = until_known(lambda: _described(admin, topic, timeout_s), topic, timeout_s)
+    if len(described.partitions) != 1:
+        raise ValueError(f"the decision topic {topic} has {len(described.partitions)} partitions; it needs exactly 1")
     resource = ConfigResource(ResourceType.TOPIC, topic)
     policy = admin.describe_configs([resource])[resource].result(timeout_s)["cleanup.policy"].value
     if policy != "compact":
         raise ValueError(
             f"the decision topic {topic} has cleanup.policy={policy}, so decisions would be lost: set it to compact"
         )
+    topic_id = str(described.topic_id)
+    return None if topic_id == NO_ID else topic_id.translate(AS_KAFKA_WRITES_IDS)
 
 
-def _partitions(admin: Any, topic: str, timeout_s: float) -> int | None:
-    """Return the topic's number of partitions; None if it does not exist. The request does not create it."""
+def _described(admin: Any, topic: str, timeout_s: float) -> Any | None:
+    """Return confluent-kafka's TopicDescription; None if the topic does not exist. The request does not create it."""
     import confluent_kafka
 
     try:
         asked = admin.describe_topics(confluent_kafka.TopicCollection([topic]))
-        return len(asked[topic].result(timeout_s).partitions)
+        return asked[topic].result(timeout_s)
     except confluent_kafka.KafkaException as error:
         if error.args[0].name() in UNKNOWN_TOPIC:
             return None

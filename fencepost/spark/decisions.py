@@ -53,6 +53,8 @@ class Decision(NamedTuple):
 
     id: unique id of this decision; options that put a decision aside name it. rows: number in all its transactions.
     prepare_ms: time of its slowest task. save: None except for `foreachBatch`, and in records of earlier versions.
+    is_each: whether each batch of the query has a decision, also one without rows; earlier versions left those out, and
+    `foreachBatch` calls no `save` for some batches. ledger: id of the topic that it was written to, as for `Owner`.
     """
 
     id: str
@@ -61,6 +63,8 @@ class Decision(NamedTuple):
     rows: int
     prepare_ms: int = 0
     save: Save | None = None
+    is_each: bool = False
+    ledger: str | None = None
 
     def value(self) -> bytes:
         """Return the record's value. The check-back reads its field `tokens`."""
@@ -73,6 +77,8 @@ class Decision(NamedTuple):
                 "prepare_ms": self.prepare_ms,
                 "id": self.id,
                 **({} if self.save is None else {"save": self.save._asdict()}),
+                **({"each": True} if self.is_each else {}),
+                **({} if self.ledger is None else {"ledger": self.ledger}),
             }
         ).encode()
 
@@ -90,9 +96,28 @@ class Decision(NamedTuple):
                 found.whole("rows"),
                 found.whole("prepare_ms"),
                 Save.parse(found.object("save")) if "save" in found else None,
+                "each" in found,
+                found.text_or_none("ledger"),
             )
         except ValueError as error:
             raise ValueError(f"not a decision of a sink, {error}: {value[:200]!r}") from error
+
+
+class Owner(NamedTuple):
+    """The query that a sink belongs to, and the topic that its decisions were written to.
+
+    id: unique id of this mark. query: id of the query; None for a sink of batch jobs, and if Spark does not say.
+    ledger: the id of the decision topic; None if the brokers give topics no ids. A copy of the topic has another one.
+    """
+
+    id: str
+    query: str | None
+    ledger: str | None
+
+    @classmethod
+    def parse(cls, found: Fields) -> Owner:
+        """Read a mark. Raises ValueError unless a sink has written it."""
+        return cls(found.text("id"), found.text_or_none("query"), found.text_or_none("ledger"))
 
 
 class Latest(NamedTuple):
@@ -101,17 +126,19 @@ class Latest(NamedTuple):
     done: the id of the decision that is complete in all its transactions.
     aborted_until_ms: time on the coordinator's clock; undecided transactions that began up to then are aborted.
     found: the last save that has found the decision, and has written nothing.
+    owner: None for a sink that has never decided anything, and in topics of earlier versions.
     """
 
     decision: Decision | None = None
     done: str | None = None
     aborted_until_ms: int = -1
     found: Save | None = None
+    owner: Owner | None = None
 
     @property
     def is_done(self) -> bool:
         """Whether nothing of the latest decision is left to be completed."""
-        return self.decision is None or self.decision.id == self.done
+        return self.decision is None or not self.decision.tokens or self.decision.id == self.done
 
 
 class Standing(Enum):
@@ -129,12 +156,24 @@ class SinkUsedTwice(Exception):  # noqa: N818  # as above
     """A save of another kind, or an earlier one of the same run, has written the batch with the sink's name."""
 
 
+class LedgerChanged(Exception):  # noqa: N818  # as above
+    """The decision topic is not the one that the sink has written: deleted, copied, or of an earlier moment."""
+
+
 class DriverReplaced(Exception):  # noqa: N818  # as above
     """A later driver of the sink has taken over: this one can decide nothing any more."""
 
 
 class NotPreparedAnyMore(Exception):  # noqa: N818  # as above
     """A transaction of the batch was ended before it was decided: Spark has to run the batch again."""
+
+
+def override_value(decision_id: str, option: str, batch: Batch, by: Mapping[str, str]) -> bytes:
+    """Return the value of the record that an option has put a decision aside, or has accepted it.
+
+    by: user, host and reason.
+    """
+    return json.dumps({"id": decision_id, "option": option, "batch": batch.number, "query": batch.query, **by}).encode()
 
 
 def done_value(decision: Decision, *, complete_ms: int, swept: int) -> bytes:
@@ -164,12 +203,16 @@ def aborted_value(until_ms: int) -> bytes:
     return json.dumps({"aborted_until_ms": until_ms}).encode()
 
 
+def owner_value(owner: Owner) -> bytes:
+    return json.dumps(owner._asdict()).encode()
+
+
 def latest_of(records: Mapping[str, bytes], keys: Sequence[str]) -> Latest:
-    """Read the values of the keys of a decision, of its done mark, of its aborted mark, and of its found mark.
+    """Read the values of the keys of a decision, of its marks done, aborted and found, and of the sink's owner.
 
     Raises ValueError for values that no sink has written.
     """
-    decision, done, aborted, found = (records.get(key) for key in keys)
+    decision, done, aborted, found, owner = (records.get(key) for key in keys)
     latest = Latest(None if decision is None else Decision.parse(decision))
     try:
         if done is not None:
@@ -179,8 +222,12 @@ def latest_of(records: Mapping[str, bytes], keys: Sequence[str]) -> Latest:
         mark = None if found is None else parse_object(found)
         if mark is not None and latest.decision is not None and mark.text("id") == latest.decision.id:
             latest = latest._replace(found=Save.parse(mark.object("save")))
+        if owner is not None:
+            latest = latest._replace(owner=Owner.parse(parse_object(owner)))
     except ValueError as error:
-        raise ValueError(f"not a mark of a sink: {done!r:.200}, {aborted!r:.200} or {found!r:.200}") from error
+        raise ValueError(
+            f"not a mark of a sink: {done!r:.200}, {aborted!r:.200}, {found!r:.200} or {owner!r:.200}"
+        ) from error
     return latest
 
 
@@ -193,7 +240,10 @@ def standing(
     are committed, or two queries share a sink.
     """
     decision = latest.decision
-    if decision is None or decision.id == reset:
+    if decision is None:
+        _require_owner(latest.owner, sink, batch, save, reset)
+        return Standing.OPEN
+    if decision.id == reset:
         return Standing.OPEN
     if batch.query is None and decision.batch.query is None:  # each batch job writes something of its own
         return Standing.DECIDED if decision.batch == batch else Standing.OPEN
@@ -206,6 +256,69 @@ def standing(
             f"'{decision.id}'"
         )
     return Standing.DECIDED if decision.batch == batch else Standing.OPEN
+
+
+def query_of(batch: Batch, save: Save | None) -> str | None:
+    """Return the id of the query that writes a batch; None if Spark does not say, and for a batch job."""
+    return batch.query if save is None else save.query
+
+
+def _require_owner(owner: Owner | None, sink: str, batch: Batch, save: Save | None, reset: str | None) -> None:
+    """Raise SinkInUse if a sink without a decision has begun as another query's."""
+    query = query_of(batch, save)
+    if owner is not None and owner.id != reset and None not in (owner.query, query) and owner.query != query:
+        raise SinkInUse(
+            f"{batch} would write to the sink {sink!r}, which the query {owner.query} has begun to write with: the "
+            "checkpoint was deleted, or another query uses this sink. Give each query a sink of its own (option "
+            f"'sink'). If that query is not run again, set option 'sink.reset' to '{owner.id}'"
+        )
+
+
+NO_TOPIC_IDS: Final = "ledger"
+"""The value of `sink.reset` for a lost decision topic of a broker that gives topics no ids."""
+
+
+def require_ledger(
+    latest: Latest, sink: str, ledger: str | None, *, has_written: bool, accept: str | None, reset: str | None
+) -> None:
+    """Raise LedgerChanged if the decision topic is not the one that the sink has written.
+
+    ledger: id of the topic. has_written: whether the coordinator knows that the sink's driver has written something.
+    """
+    decision, owner = latest.decision, latest.owner
+    if decision is not None:
+        if None not in (decision.ledger, ledger) and decision.ledger != ledger and decision.id not in (accept, reset):
+            raise LedgerChanged(
+                f"the decision of {decision.batch} of the sink {sink!r} was written to another topic, with the id "
+                f"{decision.ledger}: this one, {ledger}, is a copy of it, such as that of a mirror. Compare the topics "
+                "of the records with the source. If they have what was decided, set option 'sink.accept' to "
+                f"'{decision.id}'; to write the batch again, 'sink.reset'"
+            )
+        return
+    if reset == (ledger or NO_TOPIC_IDS) or (owner is not None and owner.id == reset):
+        return
+    is_copied = owner is not None and None not in (owner.ledger, ledger) and owner.ledger != ledger
+    if is_copied or (has_written and latest == Latest()):
+        raise LedgerChanged(
+            f"the sink {sink!r} has written before, and its decision topic has nothing of it: the topic was deleted, "
+            "or is a copy. Whether a batch is written already cannot be seen there. Compare the topics of the records "
+            "with the source; to write the next batch whatever was written before, set option 'sink.reset' to "
+            f"'{ledger or NO_TOPIC_IDS}'"
+        )
+
+
+def require_no_gap(latest: Latest, sink: str, batch: Batch, *, accept: str | None, reset: str | None) -> None:
+    """Raise LedgerChanged if decisions of batches between the latest one and this one are missing."""
+    decision = latest.decision
+    if decision is None or not decision.is_each or decision.id in (accept, reset):
+        return
+    if decision.batch.query == batch.query and batch.number > decision.batch.number + 1:  # type: ignore[operator]
+        raise LedgerChanged(
+            f"the query writes {batch}, and the latest decision of the sink {sink!r} is of {decision.batch}: the "
+            "decisions between are missing. The decision topic is that of an earlier moment, such as of a backup; or "
+            "the query had another sink meanwhile. Compare the topics of the records with the source. To go on with "
+            f"what is there, set option 'sink.accept' to '{decision.id}'"
+        )
 
 
 def _are_of_two_queries(one: Save | None, other: Save | None) -> bool:

@@ -13,9 +13,11 @@ ONE_OFF = "batch"
 
 
 def require_sink_name(sink: str) -> str:
-    """Raise ValueError for a name that cannot be part of a topic's."""
+    """Raise ValueError for a name that cannot be part of a topic's, or that a batch job without a sink has."""
     if not VALID_SINK.fullmatch(sink):
         raise ValueError(f"the sink's name may have letters, digits, '.', '_' and '-', up to 200; got {sink!r}")
+    if is_one_off(sink):
+        raise ValueError(f"batch jobs that name no sink have names such as {sink!r}: give the sink another one")
     return sink
 
 
@@ -79,3 +81,18 @@ def found_key(sink: str) -> str:
 def aborted_key(sink: str) -> str:
     """The key of the mark up to which undecided transactions have been aborted."""
     return f"{sink}/aborted"
+
+
+def owner_key(sink: str) -> str:
+    """The key of the mark that says which query the sink belongs to, and in which topic its decisions are."""
+    return f"{sink}/owner"
+
+
+def override_key(sink: str, decision_id: str) -> str:
+    """The key of the record that an option has put a decision aside or accepted it. Each stays in a compacted topic."""
+    return f"{sink}/override/{decision_id}"
+
+
+def ledger_keys(sink: str) -> tuple[str, str, str, str, str]:
+    """The keys of a sink's decision and of its marks, in the order of `decisions.latest_of`."""
+    return decision_key(sink), done_key(sink), aborted_key(sink), found_key(sink), owner_key(sink)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -25,6 +28,8 @@ CONNECTION = (
 DELIVERY_TIMEOUT_MS = 120_000
 TRANSACTION_TIMEOUT_MS = 900_000
 """A broker's default limit (transaction.max.timeout.ms)."""
+
+LONGEST_REASON = 1_000
 
 RESERVED = {
     "transactional.id": "the sink gives each attempt of a task an id of its own",
@@ -49,6 +54,7 @@ class SinkOptions:
 
     topic: topic of all records; None if the rows name theirs. sink: None for the default, the id of the query.
     client: properties of librdkafka. checkpoint: location of the query's id. reset, accept: ids of decisions.
+    reason: why they are set.
     is_one_off: whether the sink's name is that of one batch job, so that it has no earlier decision.
     batch: the batch of a query's `foreachBatch` that a batch job writes; None if it is a job of its own.
     """
@@ -61,6 +67,7 @@ class SinkOptions:
     checkpoint: str | None = None
     reset: str | None = None
     accept: str | None = None
+    reason: str = ""
     is_one_off: bool = False
     batch: Batch | None = None
 
@@ -85,6 +92,7 @@ class SinkOptions:
             checkpoint=options.get("checkpointlocation"),
             reset=options.get("sink.reset"),
             accept=options.get("sink.accept"),
+            reason=options.get("sink.reason", "")[:LONGEST_REASON],
             batch=_batch(options.get("batch"), sink),
         )
 
@@ -116,6 +124,14 @@ class SinkOptions:
     def completion_timeout_s(self) -> float:
         """Time limit of completing a decided batch: the transactions' time-out, at most its default."""
         return min(int(self.client["transaction.timeout.ms"]), TRANSACTION_TIMEOUT_MS) / 1000
+
+    def overrider(self) -> dict[str, str]:
+        """Return who sets an option against a decision, and why, for the decision topic."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):  # a container's user without a name
+            user = str(os.getuid())
+        return {"user": user, "host": socket.gethostname(), "reason": self.reason}
 
     def connection(self) -> dict[str, str]:
         """Return the properties of a client that does not produce."""

@@ -10,23 +10,40 @@ from typing import Any
 from fencepost.spark.clients import connect, transactional
 from fencepost.spark.decision_topic import DecisionReader, DecisionsHidden, ensure_topic
 from fencepost.spark.decisions import (
+    NO_TOPIC_IDS,
+    Batch,
     Decision,
     DriverReplaced,
     Latest,
+    Owner,
     Save,
     aborted_value,
     done_value,
     found_value,
+    override_value,
+    owner_value,
     partial_value,
+    require_ledger,
 )
-from fencepost.spark.names import aborted_key, decision_key, done_key, driver_id, found_key
-from fencepost.spark.options import SinkOptions
+from fencepost.spark.names import (
+    aborted_key,
+    decision_key,
+    done_key,
+    draw_nonce,
+    driver_id,
+    found_key,
+    override_key,
+    owner_key,
+)
+from fencepost.spark.options import Mode, SinkOptions
 from fencepost.spark.writing import Refused
 from fencepost.two_phase import Coordinator
 
 FENCE_TIMEOUT_S = 60.0
 DECIDE_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
+DECISION_TIMEOUT_MS = 60_000
+"""Time-out of a driver's transactions: others of the topic wait for the one of a driver that has died in it."""
 
 
 class Session:
@@ -44,14 +61,24 @@ class Session:
         self._sink = sink
         self._topic = options.decision_topic(sink)
         self._latest: Latest | None = None
-        ensure_topic(options, self._topic)
+        self.ledger = ensure_topic(options, self._topic)
         self.refused = Refused()
-        self.producer = confluent_kafka.Producer(
-            transactional(options, driver_id(sink), **{"linger.ms": 0, **self.refused.configuration})
-        )
-        connect(self.producer, self._topic)
-        self.producer.init_transactions(FENCE_TIMEOUT_S)
         self.coordinator = Coordinator(options.bootstrap_servers, **options.coordinator_options())
+        try:
+            self._has_written = not options.is_one_off and self._has_driver_written()
+            self.producer = confluent_kafka.Producer(transactional(options, driver_id(sink), **self._configuration()))
+            connect(self.producer, self._topic)
+            self.producer.init_transactions(FENCE_TIMEOUT_S)
+        except BaseException:
+            self.coordinator.close()
+            raise
+
+    def _configuration(self) -> dict[str, Any]:
+        more: dict[str, Any] = {"linger.ms": 0, **self.refused.configuration}
+        if self._options.mode is Mode.PREPARED:
+            for name in ("transaction.timeout.ms", "delivery.timeout.ms"):
+                more[name] = min(int(self._options.client[name]), DECISION_TIMEOUT_MS)
+        return more
 
     def close(self) -> None:
         self.coordinator.close()
@@ -73,6 +100,37 @@ class Session:
     @latest.setter
     def latest(self, latest: Latest) -> None:
         self._latest = latest
+
+    def _has_driver_written(self) -> bool:
+        """Return whether an earlier session of the sink's driver has ended a transaction: it has marked the topic."""
+        found = self.coordinator.describe(driver_id(self._sink))
+        return found is not None and (found.state != "Empty" or found.producer_epoch > 0)
+
+    def open_ledger(self, batch: Batch | None = None, query: str | None = None) -> None:
+        """Raise LedgerChanged if the decision topic is not the sink's. Mark it with the sink's query, if it is new.
+
+        batch: the batch that is written; None for an abort. query: id of its query; None if it is not known.
+        """
+        if self._options.is_one_off:
+            return
+        latest, reset, accept = self.latest, self._options.reset, self._options.accept
+        require_ledger(latest, self._sink, self.ledger, has_written=self._has_written, accept=accept, reset=reset)
+        owner, decision = latest.owner, latest.decision
+        if batch is not None:
+            known = {decision.id} if decision else {self.ledger or NO_TOPIC_IDS, owner.id if owner else None}
+            for option, value in (("sink.accept", accept), ("sink.reset", reset)):
+                if value is not None and value in known:
+                    by = self._options.overrider()
+                    self._write(override_key(self._sink, value), override_value(value, option, batch, by))
+        if decision is None and (
+            owner is None
+            or owner.ledger != self.ledger
+            or owner.id == reset
+            or (owner.query is None and query is not None)
+        ):
+            owner = Owner(draw_nonce(), query, self.ledger)
+            self._write(owner_key(self._sink), owner_value(owner))
+            self.latest = latest._replace(owner=owner)
 
     def _say_who_hides(self, hidden: DecisionsHidden) -> str:
         holders = [

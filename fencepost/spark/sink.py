@@ -23,6 +23,17 @@ NAME = "fencepost"
 QUERY_PROPERTY = "sql.streaming.queryId"
 RUN_PROPERTY = "spark.jobGroup.id"
 
+NO_RUN = (
+    "Spark does not say which run of the query this save belongs to, so a second save of a batch could not be told from "
+    "one that is repeated: call save in the thread in which Spark calls the function of foreachBatch, or in a "
+    "pyspark.InheritableThread that it starts. For a job of its own, leave the option 'batch' out"
+)
+
+
+class SaveOfNoRun(Exception):  # noqa: N818  # callers handle it
+    """A save of a batch whose run Spark does not say."""
+
+
 # PySpark 4.0 gives rows alone, later versions give Arrow's batches.
 StreamWriterBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
 BatchWriterBase: Any = getattr(datasource, "DataSourceArrowWriter", DataSourceWriter)
@@ -111,6 +122,8 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
         save = None
         if self.options.batch is not None:
             query, run = (spark_id(context.getLocalProperty(name)) for name in (QUERY_PROPERTY, RUN_PROPERTY))
+            if run is None:
+                raise SaveOfNoRun(NO_RUN)
             save = Save(self.nonce, self.options.topic, query, run)
         task = Task(self.sink, self.batch, self.nonce, context.partitionId(), context.taskAttemptId(), save)
         return Report(write(self.options, self.layout, task, _chunks(self.layout, iterator, BatchWriterBase)))

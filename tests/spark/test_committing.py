@@ -384,6 +384,9 @@ def beside(run: Run, fencepost: Any, monkeypatch: pytest.MonkeyPatch) -> Iterato
     topic = fencepost.topic(f"decisions-of-{run.sink}", configs={"cleanup.policy": "compact"})
     run = run.again(**{"decision.topic": topic})
     reports = run.tasks(0, "a", "b")
+    others = Session(replace(run.options, sink="other"), "other")
+    others.open_ledger()
+    others.close()
     hanging = ck.Producer(
         {"bootstrap.servers": fencepost.bootstrap_servers, "transactional.id": driver_id("other"), "log_level": 0}
     )
@@ -483,9 +486,8 @@ class Job:
 
     def __init__(self, run: Run, name: str, **options: str) -> None:
         assert run.options.topic is not None
-        self.run = Run(
-            run.broker, run.options.topic, one_off_sink(str(uuid.uuid5(uuid.NAMESPACE_OID, name))), **options
-        )
+        self.run = Run(run.broker, run.options.topic, "unused", **options)
+        self.run.sink = one_off_sink(str(uuid.uuid5(uuid.NAMESPACE_OID, name)))
         self.run.options = replace(self.run.options, sink=None).one_off()
         self.batch = Batch(None, name)
 

@@ -31,7 +31,7 @@ from tests.support.odd_json import odd_json, odd_part
 QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
 TOKENS = (Token(7, 0, "orders-3f9a1c02-0-0"), Token(8, 0, "orders-3f9a1c02-1-1"))
 DECISION = Decision("a1b2c3d4", Batch(QUERY, 3), TOKENS, rows=20, prepare_ms=12)
-KEYS = ("orders", "orders/done", "orders/aborted", "orders/found")
+KEYS = ("orders", "orders/done", "orders/aborted", "orders/found", "orders/owner")
 
 
 def in_doubt(token: Token, start_ms: int) -> InDoubt:
@@ -169,7 +169,7 @@ def test_a_decision_knows_its_save() -> None:
 
 
 @pytest.mark.parametrize("mark", [b"[]", b"{}", b"1", b"[" * 100_000, b"\xff"])
-@pytest.mark.parametrize("key", ["orders/done", "orders/aborted", "orders/found"])
+@pytest.mark.parametrize("key", ["orders/done", "orders/aborted", "orders/found", "orders/owner"])
 def test_a_mark_that_no_sink_has_written_is_refused_in_words(key: str, mark: bytes) -> None:
     with pytest.raises(ValueError, match="not a mark"):
         latest_of({"orders": DECISION.value(), key: mark}, KEYS)

@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -150,7 +152,8 @@ def test_what_a_query_observes_of_its_batches_is_what_their_decisions_say(
     )
     assert query.awaitTermination(300)
     observed = [one["observedMetrics"]["written"]["rows"] for one in query.recentProgress]
-    decided, done = (json.loads(row[2]) for row in records(spark, broker, "fencepost-sink-observing"))
+    marks = [json.loads(row[2]) for row in records(spark, broker, "fencepost-sink-observing")]
+    (decided,), (done,) = ([mark for mark in marks if name in mark] for name in ("rows", "done"))
     assert observed == [decided["rows"]] == [20]
     assert decided["prepare_ms"] > 0
     assert done["complete_ms"] >= 0
@@ -177,9 +180,50 @@ def test_a_foreach_batch_that_saves_twice_with_one_sink_is_refused_in_each_run(
         with pytest.raises(PySparkException, match="Give each save in a foreachBatch a sink of its own"):
             query.awaitTermination(300)
     assert [row[2] for row in records(spark, broker, "saved")] == [b"first"]
-    decided = json.loads(records(spark, broker, "fencepost-sink-saving")[0][2])
+    marks = [json.loads(row[2]) for row in records(spark, broker, "fencepost-sink-saving")]
+    (decided,) = (mark for mark in marks if "rows" in mark)
     assert decided["save"]["query"] == query.id
     assert decided["save"]["topic"] == "saved"
+
+
+@pytest.mark.parametrize(("kind", "message"), [(Thread, "InheritableThread"), (InheritableThread, None)])
+def test_saves_in_a_thread_of_ones_own_are_written_or_refused_in_words(
+    spark: Any, broker: BrokerProcess, tmp_path: Path, kind: type[Thread], message: str | None
+) -> None:
+    topic = f"threads-{kind.__name__}"
+    failures: list[PySparkException] = []
+
+    def save_on_threads(batch: Any, number: int) -> None:
+        def save(name: str) -> None:
+            register(batch.sparkSession)
+            try:
+                rows = batch.selectExpr(f"'{name}' AS value")
+                write(rows, broker, "fencepost", topic=topic, sink=f"{topic}-{name}", batch=str(number))
+            except PySparkException as failure:
+                failures.append(failure)
+
+        threads = [kind(target=save, args=(name,)) for name in ("one", "two")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    spark.sql("SELECT 'x' AS value").coalesce(1).write.json(str(tmp_path / "source"))
+    query = (
+        spark.readStream.schema("value STRING")
+        .json(str(tmp_path / "source"))
+        .writeStream.foreachBatch(save_on_threads)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    if message is None:
+        assert failures == []
+        assert sorted(row[2] for row in records(spark, broker, topic)) == [b"one", b"two"]
+    else:
+        assert len(failures) == 2
+        assert all(message in str(failure) for failure in failures)
 
 
 REFUSALS: tuple[tuple[str, dict[str, str], str], ...] = (

@@ -258,7 +258,7 @@ class Point:
         if passing.api is ApiKey.PRODUCE:
             keys = keys_of(passing.request, f"fencepost-sink-{self._sink}")
             names = {self._sink: "decision", f"{self._sink}/done": "done", f"{self._sink}/aborted": "aborted"}
-            self._writes = next((names[key] for key in keys), self._writes)
+            self._writes = next((names.get(key, "another mark") for key in keys), self._writes)
         return ("driver", self._writes)
 
 
