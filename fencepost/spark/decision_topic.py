@@ -32,7 +32,7 @@ JOBS_TAIL = 10_000
 """How many offsets are searched for decisions of batch jobs that died: those of 2,500 jobs."""
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What a broker that gives topics no ids says: a Uuid of zeros."""
+"""A Uuid of zeros, from a broker that gives topics no ids."""
 
 AS_KAFKA_WRITES_IDS = str.maketrans("+/", "-_")
 

@@ -54,7 +54,7 @@ class SinkOptions:
 
     topic: topic of all records; None if the rows name theirs. sink: None for the default, the id of the query.
     client: properties of librdkafka. checkpoint: location of the query's id. reset, accept: ids of decisions.
-    reason: why they are set.
+    reason: a user's reason for them.
     is_one_off: whether the sink's name is that of one batch job, so that it has no earlier decision.
     batch: the batch of a query's `foreachBatch` that a batch job writes; None if it is a job of its own.
     """

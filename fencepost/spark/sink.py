@@ -24,8 +24,8 @@ QUERY_PROPERTY = "sql.streaming.queryId"
 RUN_PROPERTY = "spark.jobGroup.id"
 
 NO_RUN = (
-    "Spark does not say which run of the query this save belongs to, so a second save of a batch could not be told from "
-    "one that is repeated: call save in the thread in which Spark calls the function of foreachBatch, or in a "
+    "Spark does not say which run of the query this save belongs to, so a second save of a batch could not be told "
+    "from a repeated one: call save in the thread in which Spark calls the function of foreachBatch, or in a "
     "pyspark.InheritableThread that it starts. For a job of its own, leave the option 'batch' out"
 )
 
