@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
+from itertools import chain
 
 from fencepost.spark.clients import forget, identity, is_at_hand, kept
 from fencepost.spark.decisions import (
+    MOST_NAMED,
     Batch,
     Decision,
     DriverReplaced,
@@ -22,6 +24,7 @@ from fencepost.spark.decisions import (
     SinkInUse,
     Standing,
     leftovers,
+    listed,
     query_of,
     require_no_gap,
     require_one_save,
@@ -29,11 +32,7 @@ from fencepost.spark.decisions import (
     standing,
 )
 from fencepost.spark.messages import Layout
-from fencepost.spark.names import (
-    decision_key,
-    draw_nonce,
-    task_ids_pattern,
-)
+from fencepost.spark.names import draw_nonce, task_ids_pattern
 from fencepost.spark.options import Mode, SinkOptions
 from fencepost.spark.session import Session
 from fencepost.spark.writing import RecordRefused, TaskReport, send_all
@@ -42,6 +41,8 @@ from fencepost.two_phase import Coordinator, HeuristicOutcome, InDoubt, Supersed
 LATE_TIMEOUT_S = 60.0
 """Time limit of another attempt to complete a decided batch, after its commit has failed."""
 OTHER_JOBS_TIMEOUT_S = 10.0
+ABORT_TIMEOUT_S = 60.0
+"""Time limit of aborting all that belongs to a batch."""
 AT_ONCE = 8
 STOPPING_TASKS_S = 3.0
 """How long tasks may continue after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
@@ -132,16 +133,8 @@ class Committer:
 
     def _write_all(self, session: Session, decision: Decision, reports: Sequence[TaskReport], layout: Layout) -> None:
         """Write the rows of all tasks and the decision in one transaction."""
-        with session.transaction() as producer:
-            for report in reports:
-                send_all(producer, layout, report.chunks)
-            producer.produce(
-                self._options.decision_topic(self._sink),
-                key=decision_key(self._sink),
-                value=decision.value(),
-                partition=0,
-            )
-        session.latest = session.latest._replace(decision=decision)
+        chunks = chain.from_iterable(report.chunks for report in reports)
+        session.decide_with(decision, lambda producer: send_all(producer, layout, chunks))
 
     def abort(self, tokens: Sequence[Token], *, is_complete: bool) -> None:
         """Abort the transactions of a batch, unless it is decided: then complete them, for Spark may not run it again.
@@ -225,6 +218,8 @@ class Committer:
         timeout_s = self._options.completion_timeout_s if timeout_s is None else timeout_s
         failures = end_all(session.coordinator, decision.tokens, commit=True, timeout_s=timeout_s)
         if failures and decision.id not in (self._options.accept, self._options.reset):
+            for failure in failures[MOST_NAMED:]:
+                say(str(failure))
             remedy = ". Compare the topic with the source"
             if not self._options.is_one_off:
                 remedy += (
@@ -234,7 +229,7 @@ class Committer:
             raise type(failures[0])(
                 f"{decision.batch} of the sink {self._sink!r} is committed, but {len(failures)} of its "
                 f"{len(decision.tokens)} transactions are not, or nobody can tell: "
-                + "; ".join(map(str, failures))
+                + listed([str(failure) for failure in failures], "; ")
                 + remedy,
                 failures[0].token,
             )
@@ -284,12 +279,14 @@ def end_all(
 
 def abort_all(coordinator: Coordinator, tokens: Iterable[Token]) -> None:
     """Abort undecided transactions. If an abort fails, a later sweep or the transaction's time-out ends it."""
-    for token in tokens:
-        try:
-            with suppress(Superseded):  # ended and forgotten
-                coordinator.complete(token, commit=False)
-        except (TwoPhaseError, TimeoutError) as error:
-            say(f"did not abort {token}: {error}")
+    try:
+        failures = end_all(coordinator, tokens, commit=False, timeout_s=ABORT_TIMEOUT_S)
+    except (TwoPhaseError, TimeoutError) as error:
+        say(str(error))
+        return
+    failed = [str(failure) for failure in failures if not isinstance(failure, Superseded)]  # else ended and forgotten
+    if failed:
+        say(f"did not abort {listed(failed, '; ')}")
 
 
 def say(text: str) -> None:

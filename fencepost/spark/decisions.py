@@ -15,7 +15,11 @@ from fencepost.protocol.checked_json import Fields, parse_object
 from fencepost.two_phase import InDoubt, Token
 
 LARGEST_BYTES: Final = 64 << 20
-"""More than a decision about the transactions of all tasks that a job may have."""
+"""More than any decision that was ever written."""
+MOST_WRITTEN_BYTES: Final = 1 << 20
+"""Of a decision: a broker's check-back reads no more. The names of 4,500 to 28,000 transactions have room in it."""
+MOST_NAMED: Final = 5
+"""Of many transactions, how many an error names."""
 
 
 class Batch(NamedTuple):
@@ -67,8 +71,8 @@ class Decision(NamedTuple):
     ledger: str | None = None
 
     def value(self) -> bytes:
-        """Return the record's value. The check-back reads its field `tokens`."""
-        return json.dumps(
+        """Return the record's value. The check-back reads its field `tokens`. Raises TooManyTasks."""
+        value = json.dumps(
             {
                 "batch": self.batch.number,
                 "query": self.batch.query,
@@ -81,6 +85,13 @@ class Decision(NamedTuple):
                 **({} if self.ledger is None else {"ledger": self.ledger}),
             }
         ).encode()
+        if len(value) > MOST_WRITTEN_BYTES:
+            raise TooManyTasks(
+                f"{self.batch} has {len(self.tokens):,} transactions, one for each task with rows, and a decision that "
+                f"names them has {len(value):,} bytes: at most {MOST_WRITTEN_BYTES:,} are allowed. Nothing of the "
+                "batch is committed. Write it with fewer tasks (coalesce), or give the sink a shorter name"
+            )
+        return value
 
     @classmethod
     def parse(cls, value: bytes) -> Decision:
@@ -166,6 +177,10 @@ class DriverReplaced(Exception):  # noqa: N818  # as above
 
 class NotPreparedAnyMore(Exception):  # noqa: N818  # as above
     """A transaction of the batch was ended before it was decided: Spark has to run the batch again."""
+
+
+class TooManyTasks(Exception):  # noqa: N818  # as above
+    """A batch has more transactions than a decision can name."""
 
 
 def override_value(decision_id: str, option: str, batch: Batch, by: Mapping[str, str]) -> bytes:
@@ -356,12 +371,18 @@ def require_prepared(tokens: Iterable[Token], in_doubt: Iterable[InDoubt], abort
     ended = [str(token) for token in tokens if token not in starts]
     if ended:
         raise NotPreparedAnyMore(
-            f"{', '.join(ended)} ended before the batch was decided, by the transactions' time-out "
+            f"{listed(ended)} ended before the batch was decided, by the transactions' time-out "
             "(kafka.transaction.timeout.ms) or by an administrator: nothing of the batch is committed"
         )
     aborted = [str(token) for token in tokens if starts[token] <= aborted_until_ms]
     if aborted:
-        raise NotPreparedAnyMore(f"{', '.join(aborted)} were aborted by another driver of this sink")
+        raise NotPreparedAnyMore(f"{listed(aborted)} were aborted by another driver of this sink")
+
+
+def listed(names: Sequence[str], separator: str = ", ") -> str:
+    """Return the first of many names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return separator.join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def leftovers(tokens: Iterable[Token], in_doubt: Iterable[InDoubt]) -> list[Token]:

@@ -10,6 +10,7 @@ from typing import Any
 from fencepost.spark.clients import connect, transactional
 from fencepost.spark.decision_topic import DecisionReader, DecisionsHidden, ensure_topic
 from fencepost.spark.decisions import (
+    MOST_WRITTEN_BYTES,
     NO_TOPIC_IDS,
     Batch,
     Decision,
@@ -36,7 +37,7 @@ from fencepost.spark.names import (
     owner_key,
 )
 from fencepost.spark.options import Mode, SinkOptions
-from fencepost.spark.writing import Refused
+from fencepost.spark.writing import FULL_PAUSE_S, Refused
 from fencepost.two_phase import Coordinator
 
 FENCE_TIMEOUT_S = 60.0
@@ -75,7 +76,9 @@ class Session:
 
     def _configuration(self) -> dict[str, Any]:
         more: dict[str, Any] = {"linger.ms": 0, **self.refused.configuration}
-        if self._options.mode is Mode.PREPARED:
+        if self._options.mode is Mode.PREPARED:  # else it writes the user's rows
+            # A decision names all transactions, whose names differ in a few bytes only.
+            more |= {"compression.type": "gzip", "message.max.bytes": 2 * MOST_WRITTEN_BYTES}
             for name in ("transaction.timeout.ms", "delivery.timeout.ms"):
                 more[name] = min(int(self._options.client[name]), DECISION_TIMEOUT_MS)
         return more
@@ -174,11 +177,22 @@ class Session:
             raise
 
     def decide(self, decision: Decision, *, check: Callable[[], None]) -> None:
-        """Commit a batch, unless the check raises. Both run at once: the record counts from its commit on."""
+        """Commit a batch, unless the check raises. Both run at once: the record counts from its commit on.
+
+        Raises TooManyTasks before anything is written.
+        """
+        value = decision.value()
         with ThreadPoolExecutor(1) as thread, self.transaction() as producer:
             checked = thread.submit(check)
-            self._produce(producer, decision_key(self._sink), decision.value())
+            self._produce(producer, decision_key(self._sink), value)
             checked.result()
+        self.latest = self.latest._replace(decision=decision)
+
+    def decide_with(self, decision: Decision, send: Callable[[Any], object]) -> None:
+        """Commit a batch whose rows `send` gives to the producer, in the same transaction."""
+        with self.transaction() as producer:
+            send(producer)
+            self._produce(producer, decision_key(self._sink), decision.value())
         self.latest = self.latest._replace(decision=decision)
 
     def mark_done(self, decision: Decision, *, complete_ms: int, swept: int) -> None:
@@ -216,4 +230,10 @@ class Session:
             self._produce(producer, key, value)
 
     def _produce(self, producer: Any, key: str, value: bytes | None) -> None:
-        producer.produce(self._topic, key=key, value=value, partition=0)
+        while True:
+            try:
+                producer.produce(self._topic, key=key, value=value, partition=0)
+            except BufferError:  # the rows of a batch may have filled the queue
+                producer.poll(FULL_PAUSE_S)
+            else:
+                return

@@ -4,10 +4,12 @@ A command is one JSON object on a line of standard input; its answer is one on a
 `ANSWER`.
 
     {"do": "start", "name": NAME, …}     starts a query from topic to topic; the fields are those of `Query`
+    {"do": "save", "name": NAME, …}      writes numbers in one batch job, of the same fields; returns when it is there
     {"do": "wait", "name": NAME}         until it ends: {"error": null, or what it ended with}
     {"do": "stop", "name": NAME}         `query.stop()`
     {"do": "count", "topics": [TOPIC…]}  Spark's own source, read_committed: {TOPIC: [values, different ones]}, without
                                          the marks of `marked`
+    {"do": "times", "name": NAME}        {"ms": [of each batch so far]}
     {"do": "processes"}                  {"driver": JVM's id, "executors": [ids of JVMs]}
 """
 
@@ -172,6 +174,14 @@ class Program:
         self._queries[query.name] = writer.start()
         return {}
 
+    def save(self, **fields: Any) -> dict[str, Any]:
+        query = Query(**fields)
+        rows = self._session.range(0, query.per_batch, 1, query.partitions)
+        rows = TRANSFORMATIONS[query.transformation](rows.selectExpr("CAST(id AS STRING) AS key", "id AS value"), query)
+        writer = rows.write.format(query.format).mode("append").option("topic", query.target)
+        writer.option("kafka.bootstrap.servers", query.bootstrap).options(**query.options).save()
+        return {}
+
     def wait(self, name: str) -> dict[str, Any]:
         from pyspark.errors import StreamingQueryException
 
@@ -180,6 +190,9 @@ class Program:
         except StreamingQueryException as failure:
             return {"error": str(failure)}
         return {"error": None}
+
+    def times(self, name: str) -> dict[str, Any]:
+        return {"ms": [one["durationMs"]["triggerExecution"] for one in self._queries[name].recentProgress]}
 
     def stop(self, name: str) -> dict[str, Any]:
         self._queries[name].stop()

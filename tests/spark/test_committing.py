@@ -288,6 +288,13 @@ def test_through_the_driver_a_batch_and_its_decision_are_one_transaction(run: Ru
     assert run.open() == []
 
 
+def test_through_the_driver_more_rows_than_its_queue_holds_are_written(run: Run) -> None:
+    run = run.again(mode="driver", **{"kafka.queue.buffering.max.messages": "10"})
+    values = [str(number) for number in range(10)]
+    run.commit(0, [run.task(0, 0, values)])
+    assert run.values() == values
+
+
 def test_through_the_driver_a_refused_record_leaves_nothing(run: Run) -> None:
     run.options = replace(run.options, mode=Mode.DRIVER)
     with pytest.raises(RecordRefused, match="too large"):

@@ -16,6 +16,7 @@ from fencepost.spark.decisions import (
     SinkInUse,
     SinkUsedTwice,
     Standing,
+    TooManyTasks,
     aborted_value,
     done_value,
     found_value,
@@ -127,6 +128,23 @@ def test_all_tokens_have_to_be_open_under_their_pairs() -> None:
         require_prepared(TOKENS, open_[:1], -1)
     with pytest.raises(NotPreparedAnyMore, match="8:0:orders-3f9a1c02-1-1"):
         require_prepared(TOKENS, [open_[0], in_doubt(TOKENS[1]._replace(producer_epoch=1), 11)], -1)
+
+
+def test_of_many_transactions_an_error_names_the_first_ones() -> None:
+    many = [Token(number, 0, f"orders-3f9a1c02-{number}-{number}") for number in range(1000)]
+    with pytest.raises(NotPreparedAnyMore, match="4:0:orders-3f9a1c02-4-4 and 995 more ended") as failed:
+        require_prepared(many, [], -1)
+    assert "5:0:orders-3f9a1c02-5-5" not in str(failed.value)
+
+
+@pytest.mark.parametrize("name_length", [1, 36, 200])
+def test_a_batch_of_more_transactions_than_a_decision_can_name_is_refused_in_words(name_length: int) -> None:
+    sink = "x" * name_length
+    many = tuple(Token(10**9 + number, 0, f"{sink}-3f9a1c02-{number}-{10**6 + number}") for number in range(30_000))
+    fits = DECISION._replace(tokens=many[:4_000])
+    assert Decision.parse(fits.value()) == fits
+    with pytest.raises(TooManyTasks, match=r"has 30,000 transactions.*at most 1,048,576 are allowed.*fewer tasks"):
+        DECISION._replace(tokens=many).value()
 
 
 def test_what_another_driver_aborts_is_not_decided() -> None:

@@ -11,10 +11,19 @@ from confluent_kafka.admin import AdminClient
 
 from fencepost.spark import sweep
 from fencepost.spark.decision_topic import OPEN_TIMEOUT_S
-from fencepost.spark.decisions import Batch, DriverReplaced, LedgerChanged, SinkInUse
+from fencepost.spark.decisions import (
+    MOST_WRITTEN_BYTES,
+    Batch,
+    Decision,
+    DriverReplaced,
+    LedgerChanged,
+    SinkInUse,
+    TooManyTasks,
+)
 from fencepost.spark.names import driver_id
 from fencepost.spark.session import Session
-from tests.spark.run import QUIET, Run, clients_are_closed, new_run  # noqa: F401
+from fencepost.two_phase import Token
+from tests.spark.run import QUERY, QUIET, Run, clients_are_closed, new_run  # noqa: F401
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
 pytestmark = pytest.mark.integration
@@ -23,6 +32,31 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def run(fencepost: Any) -> Run:
     return new_run(fencepost)
+
+
+def test_a_decision_with_as_many_names_as_it_may_have_is_read_again(run: Run) -> None:
+    names = (f"{run.sink}-3f9a1c02-{number}-{number}" for number in range(27_500))
+    tokens = tuple(Token(10_000 + number, 0, name) for number, name in enumerate(names))
+    decision = Decision("a1b2c3d4", Batch(QUERY, 0), tokens, rows=len(tokens))
+    assert 1_000_000 < len(decision.value()) <= MOST_WRITTEN_BYTES  # more than the topic takes uncompressed
+    deciding = Session(run.options, run.sink)
+    deciding.decide(decision, check=lambda: None)
+    deciding.close()
+    reading = Session(run.options, run.sink)
+    assert reading.latest.decision == decision
+    reading.close()
+
+
+def test_a_decision_with_more_names_is_refused_before_anything_is_written(run: Run) -> None:
+    tokens = tuple(Token(number, 0, f"{run.sink}-3f9a1c02-{number}-{number}") for number in range(40_000))
+    session = Session(run.options, run.sink)
+    with pytest.raises(TooManyTasks):
+        session.decide(Decision("a1b2c3d4", Batch(QUERY, 0), tokens, 1), check=lambda: pytest.fail("it was checked"))
+    session.mark_aborted(1)  # the session can be used
+    session.close()
+    reading = Session(run.options, run.sink)
+    assert reading.latest.decision is None
+    reading.close()
 
 
 def test_a_session_that_was_replaced_writes_nothing_more(run: Run) -> None:

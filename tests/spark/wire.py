@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -69,6 +70,7 @@ class Wire(LoopbackProxy):
     """The proxy, with a port for each node of the broker.
 
     failures: of the proxy itself; they end connections, and should not be.
+    requests: how many have passed, by the client's id and the API.
     history: where sends and ends of transactions are recorded, for topics that `is_recorded` names.
     """
 
@@ -78,6 +80,7 @@ class Wire(LoopbackProxy):
         super().__init__(ports[0], upstream_port, "wire", count=len(ports))
         self._recorder = _Recorder(history, is_recorded)
         self.failures: list[Exception] = []
+        self.requests: Counter[tuple[str | None, ApiKey]] = Counter()
         self._holds: list[Hold] = []
 
     @property
@@ -125,7 +128,7 @@ class Wire(LoopbackProxy):
         assert done.wait(10)
 
     def conversation(self) -> Conversation:
-        return _Passage(self.pass_on)
+        return _Passage(self.pass_on, self.requests)
 
     def failed(self, error: Exception) -> None:
         self.failures.append(error)
@@ -148,15 +151,19 @@ class Wire(LoopbackProxy):
 class _Passage(Conversation):
     """A connection whose requests and replies are decoded, where they are among those that are understood."""
 
-    def __init__(self, pass_on: Callable[[Passing], Awaitable[None]]) -> None:
+    def __init__(
+        self, pass_on: Callable[[Passing], Awaitable[None]], requests: Counter[tuple[str | None, ApiKey]]
+    ) -> None:
         self._pass_on = pass_on
+        self._requests = requests
         self._pending: dict[int, tuple[int, int, Passing | None]] = {}  # by correlation id
 
     async def request(self, frame: bytes) -> None:
         api_key, version, correlation_id = read_request_start(frame)
+        header = read_request_header(frame, request_header_version(api_key, version))
+        self._requests[header.client_id, ApiKey(api_key)] += 1
         passing = None
         if api_key in UNDERSTOOD:
-            header = read_request_header(frame, request_header_version(api_key, version))
             request = decode(REQUESTS[api_key], frame, version, header.body_position)
             passing = Passing(ApiKey(api_key), request)
             await self._pass_on(passing)

@@ -184,7 +184,7 @@ class Spark:
 
     def kill(self) -> None:
         """kill -9 of all its processes, as when its machine is lost."""
-        processes = self._processes()
+        processes = self.processes()
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -198,7 +198,8 @@ class Spark:
         """kill -9 of one executor of a `local-cluster`."""
         psutil.Process(self.ask("processes")["executors"][0]).kill()
 
-    def _processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
+        """All of its processes: the program's, the virtual machines', the Python workers'."""
         with contextlib.suppress(psutil.NoSuchProcess):
             front = psutil.Process(self._process.pid)
             return [front, *front.children(recursive=True)]
@@ -278,9 +279,9 @@ class Flow(NamedTuple):
         return str(self.fields["target"])
 
 
-def numbers(batches: int) -> list[str]:
-    """What a query writes that only copies."""
-    return sorted(str(number) for number in range(batches * BATCH_ROWS))
+def numbers(batches: int, rows: int = BATCH_ROWS) -> list[str]:
+    """What a query writes that only copies. rows: of each batch."""
+    return sorted(str(number) for number in range(batches * rows))
 
 
 def counts(batches: int) -> list[str]:
@@ -304,12 +305,14 @@ class World:
         name: str,
         *,
         batches: int = 2,
+        rows: int = BATCH_ROWS,
         expected: list[str] | None = None,
         is_recorded: bool = True,
         **fields: Any,
     ) -> Flow:
         """Topics for a query, with numbers in the source for a number of batches. fields: of `Query`.
 
+        rows: of each batch.
         is_recorded: whether the history has it. Not where a task runs twice: both send the same values.
         """
         source, target = f"{name}-source", f"{name}{RECORDED if is_recorded else '-copies'}"
@@ -318,19 +321,19 @@ class World:
         for created in client.create_topics(topics).values():
             created.result(TIMEOUT_S)
         producer = ck.Producer({"bootstrap.servers": self.wire.bootstrap, "log_level": 0})
-        for number in range(batches * BATCH_ROWS):
+        for number in range(batches * rows):
             producer.produce(source, str(number), str(number), number % PARTITIONS)
         assert producer.flush(TIMEOUT_S) == 0
         made = Flow(
             name,
-            numbers(batches) if expected is None else expected,
+            numbers(batches, rows) if expected is None else expected,
             {
                 "name": name,
                 "bootstrap": self.wire.bootstrap,
                 "source": source,
                 "target": target,
                 "checkpoint": str(self.folder / "checkpoints" / name),
-                "per_batch": BATCH_ROWS,
+                "per_batch": rows,
                 **fields,
                 "options": {"sink": name, **fields.get("options", {})},
             },
@@ -345,10 +348,22 @@ class World:
         """The committed values in the target, without their marks, sorted."""
         return sorted(value.partition("#")[0] for _, _, _, value in self._read(flow.target)[1])
 
-    def open_transactions(self, flow: Flow) -> list[str]:
-        """The transactional ids of the sink's open transactions."""
+    def open_transactions(self, flow: Flow | None = None) -> list[str]:
+        """The transactional ids of the sink's open transactions; for None, of all."""
+        pattern = ".*" if flow is None else f"{re.escape(flow.sink)}-.*"
         with Coordinator(self.wire.bootstrap) as coordinator:
-            return [found.token.transactional_id for found in coordinator.in_doubt(f"{re.escape(flow.sink)}-.*")]
+            return [found.token.transactional_id for found in coordinator.in_doubt(pattern)]
+
+    def decided_tasks(self, flow: Flow) -> list[int]:
+        """The number of transactions in each of the sink's decisions that are not compacted away."""
+        return [len(found["tokens"]) for found in self._ledger(flow) if "tokens" in found]
+
+    def completions_ms(self, flow: Flow) -> list[int]:
+        """How long the commits of each of these decisions took."""
+        return [found["complete_ms"] for found in self._ledger(flow) if "complete_ms" in found]
+
+    def _ledger(self, flow: Flow) -> list[dict[str, Any]]:
+        return [json.loads(value) for *_, value in self._read(f"fencepost-sink-{flow.sink}", 1)[1]]
 
     def assert_exactly_once(self, spark: Spark) -> None:
         """Every value is in its target once, by Spark's own reader and by another one; no transaction is open; and the
@@ -374,7 +389,9 @@ class World:
         report = check_file(path)
         assert report.is_valid, report.text()
 
-    def _read(self, topic: str) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int, str]]]:
+    def _read(
+        self, topic: str, partitions: int = PARTITIONS
+    ) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int, str]]]:
         """(ranges, records) of a topic, read committed."""
         consumer = ck.Consumer(
             {
@@ -388,13 +405,13 @@ class World:
         )
         ranges, records = [], []
         with contextlib.closing(consumer):
-            for partition in range(PARTITIONS):
+            for partition in range(partitions):
                 low, high = consumer.get_watermark_offsets(ck.TopicPartition(topic, partition), timeout=TIMEOUT_S)
                 ranges.append((topic, partition, low, high))
-            consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+            consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(partitions)])
             at_end: set[int] = set()
             give_up_at_s = time.monotonic() + TIMEOUT_S
-            while len(at_end) < PARTITIONS:
+            while len(at_end) < partitions:
                 assert time.monotonic() < give_up_at_s, f"{topic} could not be read to its end"
                 message = consumer.poll(1)
                 if message is None:
