@@ -20,7 +20,10 @@ POLL_S: Final = 0.02
 """Between looks whether the transactions that hold a last stable offset have ended."""
 
 MOST_FOLLOWED: Final = 1_000
-"""Bound of the followed keys; beyond it, all are read from the beginning again."""
+"""Bound of the followed keys; beyond it, all are read anew."""
+TAIL: Final = 64
+"""How many offsets are read at first; each time that they do not have the key, LONGER times as many."""
+LONGER: Final = 16
 
 
 class OwnJournal:
@@ -107,11 +110,28 @@ class _Followed:
         """Read the logs up to their high watermarks now, and wait until each transaction below them has ended."""
         ends = [await log.high_watermark() for log in logs]
         for number, (log, end) in enumerate(zip(logs, ends, strict=True)):
-            read = self._reads.setdefault(number, CommittedRead())
+            if number not in self._reads:
+                self._reads[number] = await self._read_tail(log, end, key)
             while True:
-                async for record, is_append_time in read.records(log):
-                    if record.key == key:
-                        self.latest = LatestRecord(record.value, record.timestamp_ms, is_append_time)
+                await self._read_on(self._reads[number], log, key)
                 if await log.last_stable_offset() >= end:
                     break
                 await asyncio.sleep(POLL_S)
+
+    async def _read_tail(self, log: ReadableLog, end: int, key: bytes) -> CommittedRead:
+        """Read from as near to the end as the key is found: a topic keeps its old records for long."""
+        length = TAIL
+        while True:
+            read = CommittedRead(max(0, end - length))
+            if await self._read_on(read, log, key) or end <= length:
+                return read
+            length *= LONGER
+
+    async def _read_on(self, read: CommittedRead, log: ReadableLog, key: bytes) -> bool:
+        """Read up to the last stable offset; return whether a record has the key."""
+        is_found = False
+        async for record, is_append_time in read.records(log):
+            if record.key == key:
+                self.latest = LatestRecord(record.value, record.timestamp_ms, is_append_time)
+                is_found = True
+        return is_found

@@ -508,6 +508,14 @@ class TransactionSettings:
         "`fencepost.check.back.NAME.ids` and so on: [check-back](check-back.md#when-it-asks). The ids that they name "
         "take part in a two-phase commit. Needs `transaction.two.phase.commit.enable`.",
     )
+    fencepost_spark_decision_topics: tuple[str, ...] = declare(
+        LIST,
+        ("fencepost-sink-*",),
+        "Globs of the topics in which [Spark's sinks](spark.md#what-you-can-rely-on) decide: the broker commits what "
+        "they list, and time does not abort it. A topic that only `fencepost-sink-*` matches decides about the sink "
+        "that it is named after, and `fencepost-sink-batch` about batch jobs without a sink's name. A topic that "
+        "another glob matches decides about all sinks: let nobody else write there. Empty: no topic does.",
+    )
     fencepost_transactional_id_expiration_ms_by_name: tuple[str, ...] = declare(
         LIST,
         (),

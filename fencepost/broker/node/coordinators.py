@@ -20,6 +20,7 @@ from fencepost.broker.transaction.producer_ids import ProducerIds
 from fencepost.broker.transaction.remote_markers import RemoteMarkerChannel
 from fencepost.broker.transaction.remote_verification import RemoteTransactionVerifier
 from fencepost.broker.transaction.service import TransactionService
+from fencepost.broker.transaction.sink_tasks import SinkTasks
 from fencepost.broker.transaction.verification import TransactionVerifier
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ async def start_coordinators(
     )
     cleanup.push_async_callback(transactions.close)
     _watch_features(features, transactions)
+    if settings.fencepost_spark_decision_topics:
+        _finish_decided_batches(base, topics, transactions, peers)
     await transactions.start()
     await groups.start()
     cleanup.push_async_callback(groups.close)
@@ -113,6 +116,24 @@ def _watch_features(features: Features, transactions: TransactionService) -> Non
 
     changed()
     features.on_changed.append(changed)
+
+
+def _finish_decided_batches(
+    base: Foundation, topics: Topics, transactions: TransactionService, peers: Peers | None
+) -> None:
+    """Have the decided batches of Spark's sinks finished."""
+
+    async def watch(tasks: SinkTasks) -> None:
+        # Imported here: most brokers see no task of a sink.
+        from fencepost.broker.check_back_host.decided_batches import DecidedBatches
+        from fencepost.broker.check_back_host.log_lookup import Logs
+
+        logs = Logs(topics, base.clock, peers)
+        globs = base.settings.fencepost_spark_decision_topics
+        await DecidedBatches(globs, tasks, logs, transactions, base.clock).run()
+
+    transactions.sink_tasks = SinkTasks(watch)
+    base.cleanup.push_async_callback(transactions.sink_tasks.close)
 
 
 def _check_back(

@@ -45,6 +45,7 @@ from fencepost.broker.transaction.metadata import (
 from fencepost.broker.transaction.names import is_matched, parse_expirations
 from fencepost.broker.transaction.producer_ids import ProducerIds
 from fencepost.broker.transaction.shard import ForcedEnd, ProducerReply, TransactionLimits, TransactionShard
+from fencepost.broker.transaction.sink_tasks import SinkTasks
 from fencepost.broker.transaction.state_machine import CONCURRENT, TransactionVersion
 from fencepost.protocol.errors import ErrorCode
 
@@ -78,10 +79,12 @@ class TransactionService:
     after a pause that is much longer than the markers take.
     observer: sees each transaction that is complete; None unless metrics are served.
     two_phase_ids: globs of ids whose sources can be asked; they are two-phase by name, too.
+    sink_tasks: the open transactions of Spark's sinks, set before `start`; None if no topic may decide about them.
     """
 
     observer: TransactionObserver | None = None
     two_phase_ids: tuple[str, ...] = ()
+    sink_tasks: SinkTasks | None = None
 
     def __init__(
         self,
@@ -180,7 +183,9 @@ class TransactionService:
                 del self._completions[transactional_id]
 
     def _make_shard(self, index: int) -> TransactionShard:
-        return TransactionShard(limits=self._limits, take_producer_id=self._producer_ids.take)
+        return TransactionShard(
+            limits=self._limits, take_producer_id=self._producer_ids.take, sink_tasks=self.sink_tasks
+        )
 
     # Requests
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, RecordOrigin
 from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
@@ -61,9 +61,14 @@ from fencepost.protocol.stored.transaction_state import (
 )
 from fencepost.protocol.stored.versioned import decode_known
 
+if TYPE_CHECKING:
+    from fencepost.broker.transaction.sink_tasks import SinkTasks
+
 log = get_logger(__name__)
 
 MAX_DEADLINES_PER_DECISION = 500
+HELD_RETRY_MS = 1_000
+"""Until a time-out is tried again for which the decision of a sink has to be read first."""
 DEADLINE_RECORDS_BYTES = 16_384
 """Bound of one decision on time-outs and expiry; later turns of the event loop decide the rest."""
 
@@ -129,9 +134,16 @@ class TransactionShard:
     """All transactional ids that hash to one partition.
 
     take_producer_id: returns a new producer id, or None if none is reserved; called only if a decision needs one.
+    sink_tasks: is told each open transaction, and holds the time-outs of those that a sink may have decided.
     """
 
-    def __init__(self, *, limits: TransactionLimits, take_producer_id: Callable[[], int | None]) -> None:
+    def __init__(
+        self,
+        *,
+        limits: TransactionLimits,
+        take_producer_id: Callable[[], int | None],
+        sink_tasks: SinkTasks | None = None,
+    ) -> None:
         self.transactions: dict[str, TransactionMetadata] = {}
         self.prepared_without_completion: dict[
             str, None
@@ -140,6 +152,7 @@ class TransactionShard:
         self.owned_producer_ids: set[int] = set()
         self._limits = limits
         self._take_producer_id = take_producer_id
+        self._sink_tasks = sink_tasks
         self._deadlines: Deadlines[str] = Deadlines()  # time-outs of open transactions, expiry of the others
         self._pace = DeadlinePace(MAX_DEADLINES_PER_DECISION)
         self.next_deadline_ms = self._deadlines.next_ms
@@ -432,6 +445,7 @@ class TransactionShard:
         taken: list[str] = []
         timed_out: list[TransactionMetadata] = []
         in_doubt: list[TransactionMetadata] = []
+        held: list[TransactionMetadata] = []
         moved: dict[str, int | None] = {}
         size_bytes = 0
         version, limits = self._limits.transaction_version, self._limits
@@ -443,6 +457,11 @@ class TransactionShard:
                 in_doubt.append(metadata)  # time ends it never
                 retry_ms = now_ms + limits.two_phase_warn_age_ms
             elif lookup(version, TransactionEvent.TIME_OUT, metadata.state) is not TableAction.IGNORE:
+                if self._sink_tasks is not None and not self._sink_tasks.may_time_out(metadata):
+                    held.append(metadata)
+                    taken.append(transactional_id)
+                    moved[transactional_id] = now_ms + HELD_RETRY_MS
+                    continue
                 retry_ms = now_ms + limits.time_out_retry_ms
                 fencing = self._abort_records(metadata, now_ms)
                 if fencing is not None:
@@ -460,7 +479,7 @@ class TransactionShard:
         return Decision(
             None,
             records,
-            settle=partial(self._deadlines_settled, moved, timed_out, in_doubt, now_ms),
+            settle=partial(self._deadlines_settled, moved, timed_out, in_doubt, held, now_ms),
             on_refused=partial(self._pace.refused, self._deadlines, taken, now_ms),
         )
 
@@ -469,6 +488,7 @@ class TransactionShard:
         moved: dict[str, int | None],
         timed_out: list[TransactionMetadata],
         in_doubt: list[TransactionMetadata],
+        held: list[TransactionMetadata],
         now_ms: int,
     ) -> None:
         for transactional_id, retry_ms in moved.items():
@@ -477,6 +497,9 @@ class TransactionShard:
             else:
                 self._deadlines.set(transactional_id, retry_ms)
         self._pace.settled(self._deadlines, now_ms)
+        if self._sink_tasks is not None:
+            for metadata in held:
+                self._sink_tasks.ask(metadata)
         for metadata in timed_out:
             self._note_forced_end(metadata, ForcedEnd.TIMED_OUT)
             log.info(
@@ -576,7 +599,10 @@ class TransactionShard:
             self.prepared_without_completion.pop(transactional_id, None)
         if not (state is ONGOING or state is KEPT):
             self._deadlines.set(transactional_id, self._limits.expires_ms(metadata))
-        elif metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+            return
+        if self._sink_tasks is not None:
+            self._sink_tasks.opened(metadata)
+        if metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
             self._deadlines.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
         else:
             self._deadlines.set(transactional_id, metadata.start_ms + self._limits.two_phase_warn_age_ms)

@@ -7,16 +7,13 @@ was appended, and is not in its list, will be in none.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from fencepost.check_back.decided import TOPIC_PREFIX, sink_of
 from fencepost.check_back.question import Answer, Question, RecordReader, ResolverUnreachable
 from fencepost.check_back.settings import ResolverSettings
 from fencepost.protocol.checked_json import parse_object
 
-TOPIC_PREFIX: Final = "fencepost-sink-"
-TASK_ID: Final = re.compile(r"(.+)-[0-9a-f]{8}-\d+-\d+", re.DOTALL)
-"""`SINK-NONCE-PARTITION-ATTEMPT`: the transactional ids of Spark's sink, which writes under the key SINK."""
 CLOCK_SKEW_MS: Final = 5_000
 """How far apart the clocks of two brokers may be: one has set the record's time, another the transaction's start."""
 
@@ -49,8 +46,8 @@ class RecordResolver:
     def _key_of(self, question: Question) -> str:
         if self._key is not None:
             return self._key
-        of_task = TASK_ID.fullmatch(question.token.transactional_id)
-        return self._topic.removeprefix(TOPIC_PREFIX) if of_task is None else of_task[1]
+        sink = sink_of(question.token.transactional_id)
+        return self._topic.removeprefix(TOPIC_PREFIX) if sink is None else sink
 
     def _tokens(self, value: bytes, key: str) -> set[str]:
         try:
