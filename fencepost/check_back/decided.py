@@ -6,6 +6,7 @@ commits one record under the key SINK in a decision topic: it lists the transact
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from fnmatch import translate
@@ -32,7 +33,7 @@ class DecidedBatch(NamedTuple):
     """The content of a decision.
 
     tokens: texts of the tokens of the sink's own tasks; strange: number of the others, which are not honoured.
-    id, batch, query, rows: as the sink has written them; None if they are missing.
+    id, batch, query, rows: values that the sink has written; None if they are missing.
     """
 
     sink: str
@@ -100,8 +101,15 @@ def done_id(value: bytes) -> str | None:
         return None
 
 
+def partial_value(batch: DecidedBatch, missing: Sequence[str]) -> bytes:
+    """The mark of a batch job that had transactions aborted after its decision, as its driver writes it."""
+    return json.dumps({"batch": batch.batch, "done": False, "id": batch.id, "missing": list(missing)}).encode()
+
+
 class DecisionTopics:
     """The topics in which sinks decide, by globs.
+
+    has_default: true if topics count that are named after a sink. names: topics that are named without a wildcard.
 
     Who may write a topic of the default glob decides about the one sink that its name has, or about jobs. Topics that
     an operator names by another glob may decide about all sinks.
@@ -109,7 +117,7 @@ class DecisionTopics:
 
     def __init__(self, globs: Sequence[str]) -> None:
         self.globs = tuple(globs)
-        self._is_default = DEFAULT_GLOB in globs
+        self.has_default = DEFAULT_GLOB in globs
         others = [glob for glob in globs if glob != DEFAULT_GLOB]
         # fnmatch's sets and wildcards; a name without them is looked up.
         self.names = tuple(glob for glob in others if not set("*?[") & set(glob))
@@ -118,7 +126,7 @@ class DecisionTopics:
 
     def own(self, sink: str) -> tuple[str, ...]:
         """The topics of the default glob that may decide about a sink."""
-        if not self._is_default:
+        if not self.has_default:
             return ()
         return (TOPIC_PREFIX + sink, JOBS_TOPIC) if is_job(sink) else (TOPIC_PREFIX + sink,)
 
@@ -136,4 +144,4 @@ class DecisionTopics:
 
     def is_one(self, topic: str) -> bool:
         """Whether a topic may decide about any sink."""
-        return (self._is_default and topic.startswith(TOPIC_PREFIX)) or self.is_trusted(topic)
+        return (self.has_default and topic.startswith(TOPIC_PREFIX)) or self.is_trusted(topic)

@@ -117,12 +117,13 @@ class Committer:
         """Commit prepared transactions, and abort those of dead tasks."""
         in_doubt: list[InDoubt] = []
 
-        def check() -> None:
+        def check() -> list[InDoubt]:
             if not decision.tokens:
-                return
+                return in_doubt
             own_ids = {token.transactional_id for token in decision.tokens}
             in_doubt.extend(session.coordinator.in_doubt(task_ids_pattern(self._sink), including=own_ids))
             require_prepared(decision.tokens, in_doubt, session.latest.aborted_until_ms)
+            return in_doubt
 
         try:
             session.decide(decision, check=check)

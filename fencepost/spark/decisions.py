@@ -22,6 +22,11 @@ MOST_NAMED: Final = 5
 """Of many transactions, how many an error names."""
 
 
+LONGEST_DECIDING_MS: Final = 60_000
+SLACK_MS: Final = 15_000
+"""How much sooner than a task's transaction a driver's has to end: Apache Kafka looks for time-outs every 10 s."""
+
+
 class Batch(NamedTuple):
     """A batch of a streaming query; a batch job has no query, and its own uuid as its number."""
 
@@ -383,6 +388,32 @@ def listed(names: Sequence[str], separator: str = ", ") -> str:
     """Return the first of many names, and how many more there are."""
     more = len(names) - MOST_NAMED
     return separator.join(names[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def driver_timeout_ms(timeout_ms: int) -> int:
+    """Return the time-out of the driver's transactions, by that of the tasks'."""
+    return max(1_000, min(LONGEST_DECIDING_MS, timeout_ms // 3))
+
+
+def require_time(tokens: Iterable[Token], in_doubt: Iterable[InDoubt], driver_start_ms: int, driver_ms: int) -> None:
+    """Raise NotPreparedAnyMore if time may end one of the tokens' transactions before the driver's, which decides.
+
+    The coordinators' clocks give all starts. driver_start_ms, driver_ms: start and time-out of the driver's.
+    """
+    decided_by_ms = driver_start_ms + min(driver_ms, LONGEST_DECIDING_MS)  # it may be without one, by its name
+    own = set(tokens)
+    late = [
+        str(found.token)
+        for found in in_doubt
+        if found.token in own
+        and not found.is_two_phase
+        and decided_by_ms + min(SLACK_MS, found.timeout_ms // 6) > found.start_ms + found.timeout_ms
+    ]
+    if late:
+        raise NotPreparedAnyMore(
+            f"{', '.join(late)} would soon be ended by the transactions' time-out, perhaps before the decision: "
+            "nothing of the batch is committed. If its tasks are so slow, raise kafka.transaction.timeout.ms"
+        )
 
 
 def leftovers(tokens: Iterable[Token], in_doubt: Iterable[InDoubt]) -> list[Token]:

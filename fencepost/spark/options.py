@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from fencepost.spark.decisions import Batch
+from fencepost.spark.decisions import Batch, driver_timeout_ms
 from fencepost.spark.names import ONE_OFF, default_decision_topic, require_sink_name
 
 PREFIX = "kafka."
@@ -124,6 +124,17 @@ class SinkOptions:
     def completion_timeout_s(self) -> float:
         """Time limit of completing a decided batch: the transactions' time-out, at most its default."""
         return min(int(self.client["transaction.timeout.ms"]), TRANSACTION_TIMEOUT_MS) / 1000
+
+    @property
+    def driver_timeouts(self) -> dict[str, str]:
+        """Properties of a driver's producer that only decides: time ends its transactions before those of tasks, and
+        before other drivers stop waiting for them.
+        """
+        timeout_ms = driver_timeout_ms(int(self.client["transaction.timeout.ms"]))
+        most = dict.fromkeys(("transaction.timeout.ms", "delivery.timeout.ms"), timeout_ms)
+        if "socket.timeout.ms" in self.client:
+            most["socket.timeout.ms"] = timeout_ms - 100  # librdkafka refuses longer ones
+        return {name: str(min(most_ms, int(self.client[name]))) for name, most_ms in most.items()}
 
     def overrider(self) -> dict[str, str]:
         """Return who sets an option against a decision, and why, for the decision topic."""

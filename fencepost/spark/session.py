@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -25,6 +25,7 @@ from fencepost.spark.decisions import (
     owner_value,
     partial_value,
     require_ledger,
+    require_time,
 )
 from fencepost.spark.names import (
     aborted_key,
@@ -38,13 +39,11 @@ from fencepost.spark.names import (
 )
 from fencepost.spark.options import Mode, SinkOptions
 from fencepost.spark.writing import FULL_PAUSE_S, Refused
-from fencepost.two_phase import Coordinator
+from fencepost.two_phase import Coordinator, InDoubt
 
 FENCE_TIMEOUT_S = 60.0
 DECIDE_TIMEOUT_S = 60.0
 ABORT_TIMEOUT_S = 10.0
-DECISION_TIMEOUT_MS = 60_000
-"""Time-out of a driver's transactions: others of the topic wait for the one of a driver that has died in it."""
 
 
 class Session:
@@ -79,8 +78,7 @@ class Session:
         if self._options.mode is Mode.PREPARED:  # else it writes the user's rows
             # A decision names all transactions, whose names differ in a few bytes only.
             more |= {"compression.type": "gzip", "message.max.bytes": 2 * MOST_WRITTEN_BYTES}
-            for name in ("transaction.timeout.ms", "delivery.timeout.ms"):
-                more[name] = min(int(self._options.client[name]), DECISION_TIMEOUT_MS)
+            more |= self._options.driver_timeouts
         return more
 
     def close(self) -> None:
@@ -176,16 +174,22 @@ class Session:
             self.refused.raise_from(error)
             raise
 
-    def decide(self, decision: Decision, *, check: Callable[[], None]) -> None:
+    def decide(self, decision: Decision, *, check: Callable[[], Iterable[InDoubt]]) -> None:
         """Commit a batch, unless the check raises. Both run at once: the record counts from its commit on.
 
-        Raises TooManyTasks before anything is written.
+        check: returns the open transactions, with those of the decision. Raises NotPreparedAnyMore if time may end one
+        of them before the driver's own, and TooManyTasks before anything is written.
         """
         value = decision.value()
         with ThreadPoolExecutor(1) as thread, self.transaction() as producer:
             checked = thread.submit(check)
             self._produce(producer, decision_key(self._sink), value)
-            checked.result()
+            with suppress(SystemError):  # as `Refused` says; the commit has the reason
+                producer.flush(DECIDE_TIMEOUT_S)  # the coordinator has the transaction's start then
+            in_doubt = [found for found in checked.result() if not found.is_two_phase]
+            own = self.coordinator.describe(driver_id(self._sink)) if in_doubt else None
+            if own is not None:
+                require_time(decision.tokens, in_doubt, own.start_ms, own.timeout_ms)
         self.latest = self.latest._replace(decision=decision)
 
     def decide_with(self, decision: Decision, send: Callable[[Any], object]) -> None:

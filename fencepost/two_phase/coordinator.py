@@ -136,6 +136,13 @@ class Coordinator:
         """
         return _outcome(self._described(token.transactional_id, timeout_s), token)
 
+    def outcomes(self, tokens: Iterable[Token], *, timeout_s: float = 60) -> dict[Token, Outcome]:
+        """Ask for the outcomes of many tokens, as `outcome` does for one. Raises TimeoutError."""
+        asked = tuple(tokens)
+        names = {token.transactional_id for token in asked}
+        found = self._connections.until(timeout_s, lambda client: client.described(names)) if names else {}
+        return {token: _outcome(found.get(token.transactional_id), token) for token in asked}
+
     def describe(self, transactional_id: str, *, timeout_s: float = 60) -> Description | None:
         """Describe a transactional id; None if the coordinator does not know it. Raises TimeoutError."""
         found = self._described(transactional_id, timeout_s)
@@ -270,4 +277,5 @@ def _in_doubt(described: Any, now_ms: float) -> InDoubt:
         max(0, round(now_ms - described.transaction_start_time_ms)),
         described.transaction_timeout_ms == TWO_PHASE_TIMEOUT_MS,
         described.transaction_start_time_ms,
+        described.transaction_timeout_ms,
     )

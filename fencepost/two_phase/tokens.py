@@ -52,7 +52,7 @@ class InDoubt(NamedTuple):
     """An open transaction.
 
     partitions: names like `topic-number`. age_ms: time since it began. is_two_phase: whether it never times out.
-    start_ms: time of its begin, by its coordinator's clock, in ms since 1970.
+    start_ms: time of its begin, by its coordinator's clock, in ms since 1970. timeout_ms: its time-out, from then on.
     """
 
     token: Token
@@ -60,6 +60,7 @@ class InDoubt(NamedTuple):
     age_ms: int
     is_two_phase: bool
     start_ms: int
+    timeout_ms: int
 
 
 class TwoPhaseError(Exception):

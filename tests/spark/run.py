@@ -102,10 +102,10 @@ def clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             client.close()
 
 
-def new_run(broker: Any) -> Run:
+def new_run(broker: Any, **options: str) -> Run:
     """A run of a query with a sink and a topic that no other one has."""
     number = next(sinks)
-    return Run(broker, broker.topic(f"out-{number}", partitions=2), f"sink{number}")
+    return Run(broker, broker.topic(f"out-{number}", partitions=2), f"sink{number}", **options)
 
 
 def tokens(reports: list[TaskReport]) -> list[Token]:

@@ -19,14 +19,17 @@ from fencepost.spark.decisions import (
     TooManyTasks,
     aborted_value,
     done_value,
+    driver_timeout_ms,
     found_value,
     latest_of,
     leftovers,
     require_one_save,
     require_prepared,
+    require_time,
     standing,
 )
 from fencepost.two_phase import InDoubt, Token
+from fencepost.two_phase.coordinator import TWO_PHASE_TIMEOUT_MS
 from tests.support.odd_json import odd_json, odd_part
 
 QUERY = "8cd0ef86-096d-4b7d-8237-fcb86ebd341a"
@@ -35,8 +38,8 @@ DECISION = Decision("a1b2c3d4", Batch(QUERY, 3), TOKENS, rows=20, prepare_ms=12)
 KEYS = ("orders", "orders/done", "orders/aborted", "orders/found", "orders/owner")
 
 
-def in_doubt(token: Token, start_ms: int) -> InDoubt:
-    return InDoubt(token, ("out-0",), 5, True, start_ms)
+def in_doubt(token: Token, start_ms: int, timeout_ms: int = TWO_PHASE_TIMEOUT_MS) -> InDoubt:
+    return InDoubt(token, ("out-0",), 5, timeout_ms == TWO_PHASE_TIMEOUT_MS, start_ms, timeout_ms)
 
 
 def test_a_decision_is_read_as_it_was_written() -> None:
@@ -152,6 +155,26 @@ def test_what_another_driver_aborts_is_not_decided() -> None:
     require_prepared(TOKENS, open_, 9)
     with pytest.raises(NotPreparedAnyMore, match="another driver"):
         require_prepared(TOKENS, open_, 10)
+
+
+@pytest.mark.parametrize("timeout_ms", [3_000, 30_000, 900_000, 86_400_000])
+def test_a_driver_decides_only_while_the_oldest_transaction_lives_longer_than_its_own(timeout_ms: int) -> None:
+    driver_ms = driver_timeout_ms(timeout_ms)
+    open_ = [in_doubt(TOKENS[0], 5_000, timeout_ms), in_doubt(TOKENS[1], 1_000, timeout_ms)]
+    latest_ms = 1_000 + timeout_ms - driver_ms - min(15_000, timeout_ms // 6)
+    assert latest_ms - 1_000 >= timeout_ms // 2
+    require_time(TOKENS, open_, latest_ms, driver_ms)
+    with pytest.raises(NotPreparedAnyMore, match=r"8:0:orders-3f9a1c02-1-1 would soon"):
+        require_time(TOKENS, open_, latest_ms + 1, driver_ms)
+    require_time(TOKENS[:1], open_, latest_ms + 1, driver_ms)
+
+
+def test_what_time_never_ends_is_never_too_old_to_be_decided() -> None:
+    open_ = [in_doubt(TOKENS[0], 0)]
+    require_time(TOKENS[:1], open_, 10**12, 60_000)
+    require_time(TOKENS[:1], open_, 10**12, TWO_PHASE_TIMEOUT_MS)
+    young = [in_doubt(TOKENS[0], 10**12, 900_000)]
+    require_time(TOKENS[:1], young, 10**12 + 1_000, TWO_PHASE_TIMEOUT_MS)  # of a driver that is two-phase by its name
 
 
 def test_leftovers_are_older_than_the_youngest_token_of_the_batch() -> None:

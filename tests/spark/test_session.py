@@ -17,6 +17,7 @@ from fencepost.spark.decisions import (
     Decision,
     DriverReplaced,
     LedgerChanged,
+    NotPreparedAnyMore,
     SinkInUse,
     TooManyTasks,
 )
@@ -24,6 +25,7 @@ from fencepost.spark.names import driver_id
 from fencepost.spark.session import Session
 from fencepost.two_phase import Token
 from tests.spark.run import QUERY, QUIET, Run, clients_are_closed, new_run  # noqa: F401
+from tests.support.conditions import until
 from tests.support.refused_connections import refused_connections_are_closed  # noqa: F401
 
 pytestmark = pytest.mark.integration
@@ -35,12 +37,12 @@ def run(fencepost: Any) -> Run:
 
 
 def test_a_decision_with_as_many_names_as_it_may_have_is_read_again(run: Run) -> None:
-    names = (f"{run.sink}-3f9a1c02-{number}-{number}" for number in range(27_500))
+    names = (f"{run.sink}-3f9a1c02-{number}-{number}" for number in range(27_000))
     tokens = tuple(Token(10_000 + number, 0, name) for number, name in enumerate(names))
     decision = Decision("a1b2c3d4", Batch(QUERY, 0), tokens, rows=len(tokens))
     assert 1_000_000 < len(decision.value()) <= MOST_WRITTEN_BYTES  # more than the topic takes uncompressed
     deciding = Session(run.options, run.sink)
-    deciding.decide(decision, check=lambda: None)
+    deciding.decide(decision, check=list)
     deciding.close()
     reading = Session(run.options, run.sink)
     assert reading.latest.decision == decision
@@ -224,3 +226,25 @@ def test_a_dead_drivers_decision_is_ended_by_time_before_others_of_the_topic_fai
     assert described is not None
     # Brokers look every 10 s.
     assert described.timeout_ms / 1000 + 10 < OPEN_TIMEOUT_S
+
+
+def test_what_time_is_about_to_end_is_not_decided_and_the_batch_runs_again(fencepost: Any) -> None:
+    run = new_run(fencepost, **{"kafka.transaction.timeout.ms": "6000", "kafka.delivery.timeout.ms": "5000"})
+    reports = run.tasks(0, "a", "b")
+    with run.coordinator() as coordinator:
+        until(lambda: min(found.age_ms for found in coordinator.in_doubt(f"{run.sink}-.*")) > 3_000)
+    with pytest.raises(NotPreparedAnyMore, match="would soon be ended by the transactions' time-out"):
+        run.commit(0, reports)
+    assert (run.values(), run.open()) == ([], [])
+    run.again().write(0, "a", "b")
+    assert run.values() == ["a", "b"]
+
+
+def test_the_drivers_transactions_end_by_time_before_those_of_tasks(fencepost: Any) -> None:
+    run = new_run(fencepost, **{"kafka.socket.timeout.ms": "60000"})
+    (report,) = run.tasks(0, "a")
+    assert report.token is not None
+    run.commit(0, [report])
+    with run.coordinator() as coordinator:
+        described = [coordinator.describe(name) for name in (driver_id(run.sink), report.token.transactional_id)]
+    assert [one and one.timeout_ms for one in described] == [60_000, 900_000]

@@ -20,10 +20,12 @@ TIMEOUT_MS = 600_000
 FLEXIBLE_HEADER_BYTES = 5
 
 
-def open_transactions(host: str, port: int, topic: str, transactional_ids: Sequence[str]) -> list[Token]:
+def open_transactions(
+    host: str, port: int, topic: str, transactional_ids: Sequence[str], *, timeout_ms: int = TIMEOUT_MS
+) -> list[Token]:
     """Open a transaction of each id, with partition 0 of a topic in it and no record; returns their tokens."""
     with WireConnection(host, port) as connection:
-        inits = [InitProducerIdRequest(name, transaction_timeout_ms=TIMEOUT_MS) for name in transactional_ids]
+        inits = [InitProducerIdRequest(name, transaction_timeout_ms=timeout_ms) for name in transactional_ids]
         tokens = [
             Token(reply.producer_id, reply.producer_epoch, name)
             for name, reply in zip(transactional_ids, _calls(connection, inits, InitProducerIdResponse, 4), strict=True)

@@ -1,7 +1,7 @@
-"""Finishes the decided batches of Spark's sinks: commits what a decision lists, whether or not its driver is alive.
+"""Finishes the decided batches of Spark's sinks: commits the listed transactions, whether or not a driver is alive.
 
 A decision counts from its commit on, and nothing takes it back: the driver's options `sink.reset` and `sink.accept`
-put it aside for later batches only, and commit what it lists before. So it is never wrong to be sooner than the driver.
+put it aside for later batches only, and commit its transactions before. So no commit comes too soon.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class DecidedBatches:
     async def _look(
         self, sink: str, found: list[TransactionMetadata], due: set[tuple[str, int]], trusted: tuple[str, ...]
     ) -> None:
-        """Commit what a sink has decided; mark what it has not, of those whose time-out is due."""
+        """Commit the decided transactions of a sink; mark the others whose time-out is due."""
         own = (name for name in self._decision_topics.own(sink) if self._topics.metadata.get(name) is not None)
         places = dict.fromkeys((*own, *trusted))
         batches: list[DecidedBatch] = []

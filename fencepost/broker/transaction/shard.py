@@ -134,7 +134,7 @@ class TransactionShard:
     """All transactional ids that hash to one partition.
 
     take_producer_id: returns a new producer id, or None if none is reserved; called only if a decision needs one.
-    sink_tasks: is told each open transaction, and holds the time-outs of those that a sink may have decided.
+    sink_tasks: takes note of each open transaction, and holds time-outs of those that a sink may have decided.
     """
 
     def __init__(

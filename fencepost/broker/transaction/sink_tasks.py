@@ -1,8 +1,8 @@
 """Open transactions of tasks of Spark's sinks, and their time-outs: none that a sink has decided is ended by time.
 
 The coordinator's shards tell each open transaction whose id has the form of a task's. A watch, which is imported and
-runs only while there are any, reads the sinks' decisions, commits what is decided, and marks the others whose time-out
-is due: only with that mark a time-out ends them.
+runs only while there are any, reads the sinks' decisions, commits the listed transactions, and marks the others whose
+time-out is due: only with that mark a time-out ends them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class SinkTasks:
     """The transactions of tasks that this node's coordinators have, or had, open.
 
     watch: runs until `open` is empty.
-    open: transactional ids by sink. due: by sink, id and start of the transactions that wait for a mark.
-    unfinished: by sink. finished: number of transactions that the watch has committed.
+    open: transactional ids by sink. due: id and start of the transactions of each sink that wait for a mark.
+    unfinished: the decided batch of each sink that has open transactions.
+    finished: number of transactions that the watch has committed.
     """
 
     def __init__(self, watch: Callable[[SinkTasks], Coroutine[Any, Any, None]]) -> None:

@@ -17,8 +17,9 @@ from fencepost.broker.check_back_host.decided_batches import DecidedBatches
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.node import Node
-from fencepost.broker.transaction import shard, sink_tasks
+from fencepost.broker.transaction import shard
 from fencepost.broker.transaction.sink_tasks import WATCH, SinkTasks
+from fencepost.check_back.decided import DecisionTopics
 from fencepost.protocol.errors import ErrorCode
 from fencepost.spark.names import one_off_sink
 from fencepost.two_phase import Token
@@ -360,22 +361,7 @@ async def test_an_unforeseen_failure_is_logged_and_the_watch_goes_on(
 async def test_a_watch_that_cannot_be_made_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with sinks_at(tmp_path, monkeypatch) as sinks:
         with logged(WATCH), monkeypatch.context() as planted:
-            planted.setattr(
-                decided_batches, "DecisionTopics", raising(OSError("no descriptor"), 1, decided_batches.DecisionTopics)
-            )
+            planted.setattr(decided_batches, "DecisionTopics", raising(OSError("no file"), 1, DecisionTopics))
             tokens = await sinks.tasks("squares", timeout_ms=SHORT_MS)
             await sinks.decide("squares", tokens)
             await sinks.all_are(tokens, "CompleteCommit")
-
-
-async def test_a_mark_counts_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with sinks_at(tmp_path, monkeypatch) as sinks:
-        (token,) = await sinks.tasks("squares")
-        metadata = sinks.node.services.transactions.find(token.transactional_id)
-        assert not isinstance(metadata, ErrorCode)
-        assert not sinks.watched.may_time_out(metadata)
-        sinks.watched.mark(token.transactional_id, metadata.start_ms)
-        assert sinks.watched.may_time_out(metadata)
-        assert not sinks.watched.may_time_out(metadata._replace(start_ms=metadata.start_ms + 1))
-        monkeypatch.setattr(sink_tasks, "MARK_S", 0.0)
-        assert not sinks.watched.may_time_out(metadata)
