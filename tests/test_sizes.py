@@ -53,8 +53,8 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/network/connection.py": 514,
     "fencepost/broker/produce/produce_append.py": 556,
     "fencepost/broker/storage/local_disk.py": 560,
-    "fencepost/broker/transaction/service.py": 578,
-    "fencepost/broker/transaction/shard.py": 669,
+    "fencepost/broker/transaction/service.py": 572,
+    "fencepost/broker/transaction/shard.py": 662,
     "fencepost/protocol/record_validation.py": 607,
 }
 

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Parked, RecordOrigin
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.limits import TransactionLimits
 from fencepost.broker.transaction.metadata import NO_PRODUCER_ID, Producer, TransactionMetadata
-from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard, metadata_record
+from fencepost.broker.transaction.shard import TransactionShard, metadata_record
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -33,7 +33,8 @@ from fencepost.broker.metadata.image import MetadataImage
 from fencepost.broker.metadata.sqlite import SqliteMetadataStore
 from fencepost.broker.share.shard import ShareStateShard
 from fencepost.broker.storage.disk import Disk, StorageError
-from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard
+from fencepost.broker.transaction.limits import TransactionLimits
+from fencepost.broker.transaction.shard import TransactionShard
 from fencepost.protocol.primitives import DecodeError
 
 

@@ -34,6 +34,7 @@ from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.transaction.completion import COORDINATOR_FENCED, Completion, CompletionContext
 from fencepost.broker.transaction.coordinator_reload import MAXIMUM_EPOCH, CoordinatorReload
+from fencepost.broker.transaction.limits import limits_of, version_of
 from fencepost.broker.transaction.markers import LocalMarkerChannel, MarkerChannel
 from fencepost.broker.transaction.metadata import (
     NO_PRODUCER_EPOCH,
@@ -42,9 +43,9 @@ from fencepost.broker.transaction.metadata import (
     Producer,
     TransactionMetadata,
 )
-from fencepost.broker.transaction.names import is_matched, parse_expirations
+from fencepost.broker.transaction.names import is_matched
 from fencepost.broker.transaction.producer_ids import ProducerIds
-from fencepost.broker.transaction.shard import ForcedEnd, ProducerReply, TransactionLimits, TransactionShard
+from fencepost.broker.transaction.shard import ForcedEnd, ProducerReply, TransactionShard
 from fencepost.broker.transaction.sink_tasks import SinkTasks
 from fencepost.broker.transaction.state_machine import CONCURRENT, TransactionVersion
 from fencepost.protocol.errors import ErrorCode
@@ -99,14 +100,7 @@ class TransactionService:
         self._producer_ids = producer_ids
         self._settings = settings
         self._clock = clock
-        self._limits = TransactionLimits(
-            transaction_version=_version_of(settings.fencepost_transaction_version),
-            transactional_id_expiration_ms=settings.transactional_id_expiration_ms,
-            expiry_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
-            time_out_retry_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-            expirations_by_name=parse_expirations(settings.fencepost_transactional_id_expiration_ms_by_name),
-            two_phase_warn_age_ms=settings.fencepost_two_phase_warn_age_ms,
-        )
+        self._limits = limits_of(settings)
         self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
             "transaction",
             make_shard=self._make_shard,
@@ -131,7 +125,7 @@ class TransactionService:
 
     def set_transaction_version(self, transaction_version: int) -> None:
         """Set the level of the cluster feature; open transactions keep their version."""
-        self._limits.transaction_version = _version_of(transaction_version)
+        self._limits.transaction_version = version_of(transaction_version)
 
     # Start and stop
 
@@ -576,8 +570,3 @@ async def _or_refusal(execution: Awaitable[AnswerT], refused: Callable[[ErrorCod
         return await execution
     except CoordinatorRefusal as refusal:
         return refused(refusal.error)
-
-
-def _version_of(level: int) -> TransactionVersion:
-    """Return the transaction version of a level of `transaction.version`; levels 0 and 1 are equal."""
-    return TransactionVersion.V2 if level >= TransactionVersion.V2 else TransactionVersion.V1

@@ -9,8 +9,7 @@ Source: Kafka's TransactionCoordinator and TransactionStateManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,6 +18,7 @@ from fencepost.broker.coordination.shard import CoordinatorRecord, Decision, Rec
 from fencepost.broker.kernel.deadlines import DeadlinePace, Deadlines
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.transaction.limits import TransactionLimits
 from fencepost.broker.transaction.metadata import (
     EXHAUSTED_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -32,7 +32,6 @@ from fencepost.broker.transaction.metadata import (
     new_transaction,
     to_value,
 )
-from fencepost.broker.transaction.names import expiration_ms
 from fencepost.broker.transaction.state_machine import (
     ACKNOWLEDGE,
     ADD_PARTITIONS,
@@ -96,38 +95,6 @@ class ProducerReply(NamedTuple):
     @property
     def producer(self) -> Producer:
         return Producer(self.producer_id, self.producer_epoch)
-
-
-@dataclass(slots=True)
-class TransactionLimits:
-    """Settings of the transaction coordinator's decisions.
-
-    transaction_version:            version of the coordinator's own operations: the level of the cluster feature
-                                    `transaction.version`. It may change between decisions.
-    transactional_id_expiration_ms: an id without an open transaction expires when unused for this time.
-    expiry_interval_ms:             ids expire at multiples of it, so that one batch removes many.
-    time_out_retry_ms:              pause before the abort of a timed-out transaction is retried.
-    expirations_by_name:            globs with the expiration of the ids that match them.
-    two_phase_warn_age_ms:          an open transaction without a time-out is named in the log at multiples of this age.
-    lowest_producer_id:             first of the ids that stay with their transactional id; lower ones are replaced, see
-                                    `after_restore` in `producer_ids`.
-    """
-
-    transaction_version: TransactionVersion = TransactionVersion.V2
-    transactional_id_expiration_ms: int = 604_800_000
-    expiry_interval_ms: int = 3_600_000
-    time_out_retry_ms: int = 10_000
-    expirations_by_name: Sequence[tuple[str, int]] = ()
-    two_phase_warn_age_ms: int = 3_600_000
-    lowest_producer_id: int = 0
-
-    def expires_ms(self, metadata: TransactionMetadata) -> int:
-        """Return when an id without an open transaction expires: a multiple of the interval."""
-        kept_ms = self.transactional_id_expiration_ms
-        if self.expirations_by_name:
-            kept_ms = expiration_ms(self.expirations_by_name, metadata.transactional_id, kept_ms)
-        interval_ms = self.expiry_interval_ms
-        return -(-(metadata.last_update_ms + kept_ms) // interval_ms) * interval_ms
 
 
 class TransactionShard:

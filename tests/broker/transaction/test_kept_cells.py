@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from fencepost.broker.coordination.shard import Decision
+from fencepost.broker.transaction.limits import TransactionLimits
 from fencepost.broker.transaction.metadata import Producer, TransactionMetadata, from_value
-from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits
+from fencepost.broker.transaction.shard import ProducerReply
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -10,8 +10,9 @@ import pytest
 
 from fencepost.broker.coordination.shard import Decision
 from fencepost.broker.kernel.deadlines import REFUSED_PAUSE_MS
+from fencepost.broker.transaction.limits import TransactionLimits
 from fencepost.broker.transaction.metadata import EXHAUSTED_EPOCH, LAST_EPOCH, TWO_PHASE_COMMIT_TIMEOUT_MS, Producer
-from fencepost.broker.transaction.shard import ProducerReply, TransactionLimits, TransactionShard
+from fencepost.broker.transaction.shard import ProducerReply, TransactionShard
 from fencepost.broker.transaction.state_machine import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from fencepost.broker.transaction import sink_tasks
+from fencepost.broker.transaction.limits import TransactionLimits
 from fencepost.broker.transaction.metadata import TransactionMetadata, new_transaction
-from fencepost.broker.transaction.shard import HELD_RETRY_MS, TransactionLimits, TransactionShard, metadata_record
+from fencepost.broker.transaction.shard import HELD_RETRY_MS, TransactionShard, metadata_record
 from fencepost.broker.transaction.sink_tasks import SinkTasks
 from fencepost.broker.transaction.state_machine import ONGOING
 from tests.support.transaction_shard import NOW_MS, TIMEOUT_MS, ShardDriver

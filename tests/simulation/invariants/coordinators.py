@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from fencepost.broker.coordination.runtime import PartitionState
 from fencepost.broker.coordination.shard import RecordOrigin
 from fencepost.broker.kernel.topic_partition import TRANSACTION_STATE_TOPIC
+from fencepost.broker.transaction.limits import TransactionLimits
 from fencepost.broker.transaction.metadata import TransactionMetadata
-from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard
+from fencepost.broker.transaction.shard import TransactionShard
 from tests.simulation.broker import SimulatedBroker
 from tests.simulation.invariants.evidence import Evidence
 from tests.simulation.invariants.history import PartitionHistory

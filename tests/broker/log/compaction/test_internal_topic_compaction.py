@@ -13,7 +13,8 @@ from fencepost.broker.group.offsets.records import OffsetAndMetadata, offset_rec
 from fencepost.broker.group.shard import GroupShard
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.metadata.image import MetadataImage
-from fencepost.broker.transaction.shard import TransactionLimits, TransactionShard, metadata_record
+from fencepost.broker.transaction.limits import TransactionLimits
+from fencepost.broker.transaction.shard import TransactionShard, metadata_record
 from fencepost.broker.transaction.state_machine import TransactionState
 from fencepost.protocol.record_batch import read_end_transaction_marker, read_records
 from fencepost.protocol.stored.transaction_state import encode_transaction_log_key
