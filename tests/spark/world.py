@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -152,14 +155,19 @@ NODES = {"fencepost": 1, "processes": 3, "machines": 3, "kafka": 1}
 
 
 class Spark:
-    """The program of `program.py`: a context manager that starts it, and leaves nothing of it."""
+    """The program of `program.py`: a context manager that starts it, and leaves nothing of it.
 
-    def __init__(self, master: str, log_path: Path) -> None:
+    settings: Spark's own, beside those of the program.
+    """
+
+    def __init__(self, master: str, log_path: Path, settings: Mapping[str, str] | None = None) -> None:
+        submit = [f"--conf {name}={value}" for name, value in (settings or {}).items()]
         self._log_path = log_path
         with log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.program", master],
                 cwd=ROOT,
+                env={**os.environ, "PYSPARK_SUBMIT_ARGS": " ".join([*submit, "pyspark-shell"])},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -197,6 +205,12 @@ class Spark:
     def kill_executor(self) -> None:
         """kill -9 of one executor of a `local-cluster`."""
         psutil.Process(self.ask("processes")["executors"][0]).kill()
+
+    def decommission_executor(self) -> psutil.Process:
+        """Send the signal by which a machine announces its end to an executor of a `local-cluster`; return it."""
+        executor = psutil.Process(self.ask("processes")["executors"][0])
+        executor.send_signal(signal.SIGPWR)
+        return executor
 
     def processes(self) -> list[psutil.Process]:
         """All of its processes: the program's, the virtual machines', the Python workers'."""
@@ -341,8 +355,18 @@ class World:
         self._flows.append(made)
         return made
 
-    def spark(self, master: str = "local[12,3]") -> Spark:
-        return Spark(master, self.folder / "spark.log")
+    def spark(self, master: str = "local[12,3]", **settings: str) -> Spark:
+        """settings: Spark's own, with `_` for the dots of their names."""
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        return Spark(master, self.folder / "spark.log", named)
+
+    def attempts(self, flow: Flow) -> Counter[tuple[str, int]]:
+        """How many transactions there were for each partition of each batch, by the batch's nonce and the partition."""
+        task = re.compile(rf"{re.escape(flow.sink)}-([0-9a-f]{{8}})-(\d+)-\d+")
+        admin = KafkaAdminClient(bootstrap_servers=self.wire.bootstrap)
+        with contextlib.closing(admin):
+            listed = [one.transactional_id for found in admin.list_transactions().values() for one in found]
+        return Counter((found[1], int(found[2])) for found in map(task.fullmatch, listed) if found)
 
     def values(self, flow: Flow) -> list[str]:
         """The committed values in the target, without their marks, sorted."""
