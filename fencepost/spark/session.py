@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from fencepost.spark.clients import connect, transactional
@@ -38,6 +38,7 @@ from fencepost.spark.names import (
     owner_key,
 )
 from fencepost.spark.options import Mode, SinkOptions
+from fencepost.spark.rights import named_rights
 from fencepost.spark.writing import FULL_PAUSE_S, Refused
 from fencepost.two_phase import Coordinator, InDoubt
 
@@ -61,17 +62,16 @@ class Session:
         self._sink = sink
         self._topic = options.decision_topic(sink)
         self._latest: Latest | None = None
-        self.ledger = ensure_topic(options, self._topic)
         self.refused = Refused()
-        self.coordinator = Coordinator(options.bootstrap_servers, **options.coordinator_options())
-        try:
+        with named_rights(sink, self._topic), ExitStack() as on_error:
+            self.ledger = ensure_topic(options, self._topic)
+            self.coordinator = Coordinator(options.bootstrap_servers, **options.coordinator_options())
+            on_error.callback(self.coordinator.close)
             self._has_written = not options.is_one_off and self._has_driver_written()
             self.producer = confluent_kafka.Producer(transactional(options, driver_id(sink), **self._configuration()))
             connect(self.producer, self._topic)
             self.producer.init_transactions(FENCE_TIMEOUT_S)
-        except BaseException:
-            self.coordinator.close()
-            raise
+            on_error.pop_all()
 
     def _configuration(self) -> dict[str, Any]:
         more: dict[str, Any] = {"linger.ms": 0, **self.refused.configuration}
@@ -91,7 +91,8 @@ class Session:
         if self._latest is None:
             reader = DecisionReader(self._options)
             try:
-                self._latest = reader.latest(self._sink, is_final=True)
+                with named_rights(self._sink, self._topic):
+                    self._latest = reader.latest(self._sink, is_final=True)
             except DecisionsHidden as hidden:
                 raise DecisionsHidden(self._say_who_hides(hidden)) from hidden
             finally:
@@ -162,8 +163,9 @@ class Session:
         self.refused.forget()
         self.producer.begin_transaction()
         try:
-            yield self.producer
-            self.producer.commit_transaction(DECIDE_TIMEOUT_S)
+            with named_rights(self._sink, self._topic):
+                yield self.producer
+                self.producer.commit_transaction(DECIDE_TIMEOUT_S)
         except BaseException as error:
             with suppress(Exception):  # the next session aborts it
                 self.producer.abort_transaction(ABORT_TIMEOUT_S)

@@ -18,6 +18,7 @@ from fencepost.spark.decisions import Batch, Save, Standing, standing
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import task_id
 from fencepost.spark.options import Mode, SinkOptions
+from fencepost.spark.rights import named_rights
 from fencepost.two_phase import NotPrepared, Token, confluent_producer, prepare
 
 INIT_TIMEOUT_S = 60.0
@@ -78,8 +79,9 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
     refused = Refused()
     own_id = task_id(task.sink, task.nonce, task.partition, task.attempt)
     producer = confluent_producer(transactional(options, own_id, **refused.configuration))
-    connect(producer, layout.first_topic(first))
-    producer.init_transactions(INIT_TIMEOUT_S)
+    with named_rights(task.sink, options.decision_topic(task.sink)):
+        connect(producer, layout.first_topic(first))
+        producer.init_transactions(INIT_TIMEOUT_S)
     producer.begin_transaction()
     try:
         rows = send_all(producer, layout, chain([first], chunks))
@@ -101,7 +103,10 @@ def _is_decided(options: SinkOptions, task: Task) -> bool:
     """
     if options.is_one_off or _is_next(_written.get(task.sink), task.batch):
         return False
-    with kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader:
+    with (
+        named_rights(task.sink, options.decision_topic(task.sink)),
+        kept(("decisions", identity(options)), lambda: DecisionReader(options)) as reader,
+    ):
         latest = reader.latest(task.sink, is_final=False)
     return standing(latest, task.sink, task.batch, save=task.save, reset=options.reset) is Standing.DECIDED
 

@@ -8,6 +8,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from fencepost.protocol.api_keys import ApiKey
+from tests.spark.standalone import standalone
 from tests.spark.world import END_TIMEOUT_S, Point, world
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.parametrize("kind", ["fencepost", "kafka"])]
@@ -21,7 +22,7 @@ def test_a_task_that_speculation_runs_twice_counts_once(kind: str, tmp_path: Pat
         "spark_speculation_multiplier": "1.1",
         "spark_speculation_minTaskRuntime": "100ms",
     }
-    with world(kind, tmp_path) as here, here.spark("local-cluster[2,3,1024]", **eager) as spark:
+    with world(kind, tmp_path) as here, standalone(tmp_path) as master, here.spark(master, **eager) as spark:
         flow = here.flow("speculated", partitions=4, is_recorded=False)
         slow = here.wire.hold(Point(flow.sink, "task", ApiKey.PRODUCE, decided=0))
         spark.ask("start", **flow.fields)

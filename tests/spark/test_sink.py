@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -157,6 +158,45 @@ def test_what_a_query_observes_of_its_batches_is_what_their_decisions_say(
     assert observed == [decided["rows"]] == [20]
     assert decided["prepare_ms"] > 0
     assert done["complete_ms"] >= 0
+
+
+def test_records_of_a_key_are_in_the_order_of_their_rows_and_of_their_batches(
+    spark: Any, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    for number in range(3):
+        rows = spark.sql(f"SELECT CAST(id % 3 AS STRING) AS key, {number} * 60 + id AS value FROM range(60)")
+        rows.coalesce(1).write.mode("append").json(str(tmp_path / "source" / f"{number}"))
+    query = (
+        spark.readStream.schema("key STRING, value STRING")
+        .option("maxFilesPerTrigger", 1)
+        .option("recursiveFileLookup", "true")
+        .json(str(tmp_path / "source"))
+        .repartition(2, "key")
+        .writeStream.format("fencepost")
+        .option("kafka.bootstrap.servers", broker.bootstrap)
+        .option("topic", "ordered")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "ordered"}
+    read = spark.read.format("kafka").options(**options).option("kafka.isolation.level", "read_committed").load()
+    found: dict[bytes, list[tuple[int, int, int]]] = {}
+    for row in read.collect():
+        found.setdefault(bytes(row["key"]), []).append((row["partition"], row["offset"], int(row["value"])))
+    assert len(found) == 3
+    for records_of_key in found.values():
+        records_of_key.sort()
+        assert len({partition for partition, _, _ in records_of_key}) == 1
+        values = [value for _, _, value in records_of_key]
+        assert len(values) == 60
+        batches = [value // 60 for value in values]
+        assert [batch for batch, _ in groupby(batches)] == list(dict.fromkeys(batches)), "a batch is in one piece"
+        for number in range(3):
+            assert [value for value in values if value // 60 == number] == sorted(
+                value for value in values if value // 60 == number
+            )
 
 
 def test_a_foreach_batch_that_saves_twice_with_one_sink_is_refused_in_each_run(
