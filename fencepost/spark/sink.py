@@ -16,6 +16,7 @@ from fencepost.spark.decisions import Batch, Save
 from fencepost.spark.messages import Chunk, Layout
 from fencepost.spark.names import draw_nonce, one_off_sink, spark_id
 from fencepost.spark.options import SinkOptions
+from fencepost.spark.workers import begin_use
 from fencepost.spark.writing import Task, TaskReport, write
 
 NAME = "fencepost"
@@ -68,6 +69,7 @@ class StreamWriter(StreamWriterBase):  # type: ignore[misc]  # as above
     """Writes the batches of a streaming query. Spark makes one for the tasks of a batch, another one to commit it."""
 
     def __init__(self, options: SinkOptions, layout: Layout) -> None:
+        begin_use()
         self.options = options
         self.layout = layout
         self.nonce = draw_nonce()
@@ -75,6 +77,7 @@ class StreamWriter(StreamWriterBase):  # type: ignore[misc]  # as above
     def write(self, iterator: Iterator[Any]) -> Report:
         from pyspark import TaskContext
 
+        begin_use()
         context = TaskContext.get()
         batch = Batch(
             context.getLocalProperty("sql.streaming.queryId"),
@@ -108,6 +111,7 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
     """
 
     def __init__(self, options: SinkOptions, layout: Layout) -> None:
+        begin_use()
         self.layout = layout
         self.nonce = draw_nonce()
         job = str(uuid.uuid4())
@@ -118,6 +122,7 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
     def write(self, iterator: Iterator[Any]) -> Report:
         from pyspark import TaskContext
 
+        begin_use()
         context = TaskContext.get()
         save = None
         if self.options.batch is not None:
@@ -129,6 +134,7 @@ class BatchWriter(BatchWriterBase):  # type: ignore[misc]  # as above
         return Report(write(self.options, self.layout, task, _chunks(self.layout, iterator, BatchWriterBase)))
 
     def commit(self, messages: Sequence[Report | None]) -> None:
+        begin_use()
         Committer(self.options, self.sink).commit(self.batch, _reports(messages), self.layout)
 
     def abort(self, messages: Sequence[Report | None]) -> None:
