@@ -128,7 +128,7 @@ class DecisionTopics:
         """The topics of the default glob that may decide about a sink."""
         if not self.has_default:
             return ()
-        return (TOPIC_PREFIX + sink, JOBS_TOPIC) if is_job(sink) else (TOPIC_PREFIX + sink,)
+        return (JOBS_TOPIC if is_job(sink) else TOPIC_PREFIX + sink,)
 
     @property
     def has_patterns(self) -> bool:

@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "transactions": "Show transactions and producers, end transactions.",
     "two-phase": "Compare the two sides of commits over a database and topics.",
     "check-back": "Ask the sources of transactions in doubt how they end.",
+    "spark": "Finish the decided batches of Spark's sinks.",
     "acls": "Add, list and remove access control lists (ACLs).",
     "users": "Add, list and remove users with passwords (SCRAM, PLAIN).",
     "tokens": "Create, list, renew and end delegation tokens.",

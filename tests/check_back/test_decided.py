@@ -46,7 +46,7 @@ def test_jobs_and_topics_are_named_as_the_sink_names_them() -> None:
     assert (is_job(JOB), is_job("batch-1")) == (is_one_off(JOB), is_one_off("batch-1")) == (True, False)
     topics = DecisionTopics(["fencepost-sink-*"])
     assert topics.own("squares") == (default_decision_topic("squares"),)
-    assert topics.own(JOB) == (default_decision_topic(JOB), default_decision_topic("batch"))
+    assert topics.own(JOB) == (default_decision_topic("batch"),)
 
 
 def test_a_topic_of_the_default_glob_decides_about_the_sink_that_it_is_named_after_and_no_other() -> None:

@@ -39,11 +39,13 @@ def prepared_tasks(bootstrap: str, sink: str, topic: str, count: int, *, timeout
 
 def decide(bootstrap: str, sink: str, tokens: list[Token], *, topic: str | None = None, number: int = 1) -> Decision:
     """Commit a decision, as the sink's driver does, which dies then. topic: the option `decision.topic`."""
-    given = {"kafka.bootstrap.servers": bootstrap, "kafka.log_level": "0", "topic": "out", "sink": sink}
-    options = SinkOptions.read({**given, **({} if topic is None else {"decision.topic": topic})})
-    batch = Batch(QUERY, number)
+    given = {"kafka.bootstrap.servers": bootstrap, "kafka.log_level": "0", "topic": "out"}
+    if topic is not None:
+        given["decision.topic"] = topic
     if is_one_off(sink):
-        options, batch = options.one_off(), Batch(None, sink)
+        options, batch = SinkOptions.read(given).one_off(), Batch(None, sink)
+    else:
+        options, batch = SinkOptions.read({**given, "sink": sink}), Batch(QUERY, number)
     session = Session(options, sink)
     decision = Decision(draw_nonce(), batch, tuple(tokens), len(tokens))
     try:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fencepost.broker.config import Settings
 from fencepost.broker.transaction.metadata import TransactionMetadata
 from fencepost.broker.transaction.names import expiration_ms, parse_expirations
 from fencepost.broker.transaction.state_machine import TransactionVersion
+
+if TYPE_CHECKING:
+    from fencepost.broker.config import Settings
 
 
 @dataclass(slots=True)
