@@ -277,6 +277,13 @@ def test_a_record_that_is_refused_fails_the_task_in_words(run: Run) -> None:
     assert run.open() == []
 
 
+def test_a_large_row_needs_its_two_limits_raised(run: Run, fencepost: Any) -> None:
+    topic = fencepost.topic(f"large-{run.sink}", configs={"max.message.bytes": 3_000_000})
+    large = Run(fencepost, topic, run.sink, **{"kafka.message.max.bytes": "3000000"})
+    large.write(0, "x" * 2_000_000)
+    assert [len(value) for value in large.values()] == [2_000_000]
+
+
 def test_through_the_driver_a_batch_and_its_decision_are_one_transaction(run: Run) -> None:
     run.options = replace(run.options, mode=Mode.DRIVER)
     reports = run.tasks(0, "a", "b")
