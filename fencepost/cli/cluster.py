@@ -14,6 +14,7 @@ from fencepost.cli.completion import topic_names
 from fencepost.cli.connection import admin_client, bootstrap_option, json_option
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import Done, print_done, print_rows
+from fencepost.cli.restored_offsets import skip_offsets_option
 
 if TYPE_CHECKING:
     from fencepost.client.cluster import Cluster
@@ -270,15 +271,17 @@ def try_cluster(
 
 @cluster.command()
 @cluster_storage.cluster_option
+@skip_offsets_option
 @json_option
-def restored(cluster_url: str, as_json: bool) -> None:
+def restored(cluster_url: str, skip_offsets: int | None, as_json: bool) -> None:
     """Make a restored cluster of machines safe to start.
 
-    Run it once after PostgreSQL was restored to an earlier moment, before any broker starts. Clients may hold leader
-    epochs, producer ids and sessions of transactional ids from the time after that moment: all of these begin far above
-    them. No broker may be running.
+    Run it once after PostgreSQL was restored to an earlier moment, before any broker starts. Clients may hold offsets,
+    leader epochs, producer ids and sessions of transactional ids from the time after that moment: all of these begin
+    far above them. No broker may be running.
     """
-    found = cluster_storage.restored(cluster_url)
-    print_rows(["cluster_id", "topics", "partitions", "nodes"], [found._asdict()], as_json=as_json)
+    found = cluster_storage.restored(cluster_url, skip_offsets)
+    columns = ["cluster_id", "topics", "partitions", "nodes", "skipped_offsets"]
+    print_rows(columns, [found._asdict()], as_json=as_json)
     if not as_json:
         click.echo("the cluster may start")

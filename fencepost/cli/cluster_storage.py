@@ -106,14 +106,24 @@ def export(cluster_url: str, objects_url: str, topics: tuple[str, ...], director
     print_rows(columns, [one._asdict() for one in exported], as_json=as_json)
 
 
-def restored(cluster_url: str) -> RestoredCluster:
-    """Make the tables of a cluster safe that were restored to an earlier moment. Raises ClickException."""
+def restored(cluster_url: str, skipped_offsets: int | None) -> RestoredCluster:
+    """Make the tables of a cluster safe that were restored to an earlier moment. Raises ClickException.
+
+    skipped_offsets: see `after_restore`.
+    """
 
     async def work(connection: Connection, address: PostgresAddress) -> RestoredCluster:
         from fencepost.broker.cluster.postgres.restored import after_restore
+        from fencepost.broker.kernel.clock import SystemClock
         from fencepost.broker.transaction import producer_ids
 
-        return await after_restore(connection, address, producer_ids.after_restore)
+        return await after_restore(
+            connection,
+            address,
+            producer_ids.after_restore,
+            skipped_offsets=skipped_offsets,
+            now_ms=SystemClock().now_ms(),
+        )
 
     return _with_database(cluster_url, work)
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fencepost.cli.output import progress
+from fencepost.cli.connection import json_option
+from fencepost.cli.output import print_rows, progress
+from fencepost.cli.restored_offsets import skip_offsets_option
 
 if TYPE_CHECKING:
     from fencepost.broker.config import Settings
@@ -197,6 +199,32 @@ def dump(
                     click.echo(json.dumps({"path": path, **row}))
                 else:
                     click.echo(_dumped(row))
+
+
+@log.command()
+@data_dir_option
+@config_option
+@skip_offsets_option
+@json_option
+def restored(data_dir: str | None, properties_path: str | None, skip_offsets: int | None, as_json: bool) -> None:
+    """Make a restored data directory safe to start.
+
+    Run it once after a copy of a data directory was put in place, before the broker starts. Clients may hold offsets,
+    leader epochs, producer ids and sessions of transactional ids from the time after the copy: all of these begin
+    far above them.
+    """
+    import asyncio
+
+    from fencepost.broker.inspection.restored_directory import after_restore
+    from fencepost.broker.kernel.clock import SystemClock
+    from fencepost.broker.storage.local_disk import LocalDisk
+
+    settings, path = _settings(data_dir, properties_path)
+    with _errors_for_people(), closing(LocalDisk()) as disk:
+        found = asyncio.run(after_restore(path, disk, settings, SystemClock(), skip_offsets))
+    print_rows(["data_directory", "topics", "partitions", "skipped_offsets"], [found._asdict()], as_json=as_json)
+    if not as_json:
+        click.echo("the broker may start")
 
 
 def _settings(data_dir: str | None, properties_path: str | None) -> tuple[Settings, str]:

@@ -182,6 +182,7 @@ class PartitionLog:
     append_run = appending.append_run
     append_records = appending.append_records
     append_marker = appending.append_marker
+    skip_offsets = appending.skip_offsets
     read = reading.read
     bound = reading.bound_of
     aborted_transactions = reading.aborted_transactions

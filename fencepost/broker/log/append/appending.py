@@ -7,7 +7,7 @@ Source: Kafka's UnifiedLog.append and ProducerAppendInfo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ from fencepost.broker.log.append.batch_validation import (
 )
 from fencepost.broker.log.append.large_batch_checks import CheckedLargeBatch
 from fencepost.broker.log.append.run_validation import form_for, prepare_run
+from fencepost.broker.log.append.skipped_offsets import SkippedSpan
 from fencepost.broker.log.durability.flusher import Flusher, Syncable
 from fencepost.broker.log.durability.log_durability import LogDurability
 from fencepost.broker.log.durability.waiters import Watchers
@@ -39,6 +40,7 @@ from fencepost.protocol.record_batch import (
     LENGTH_OVERHEAD_BYTES,
     MARKER_BYTES,
     BatchHeader,
+    build_empty_batch,
     build_end_transaction_marker,
     build_plain_batch,
     pack_prefix,
@@ -302,6 +304,24 @@ def append_marker(
     if log.observer is not None:
         log.observer.marker_appended(producer_id, producer_epoch, committed=committed, offset=offset)
     return NO_ERROR
+
+
+def skip_offsets(log: AppendedLog, spans: Iterable[SkippedSpan], *, now_ms: int) -> None:
+    """Append batches without records that take the next offsets: readers pass over them, and nobody gets them again.
+
+    spans: those of `skipped_spans` from the end of the log on. Each begins a segment: the records that follow
+           are in the last one, so no retention deletes that one while it keeps a record behind it.
+    Raises StorageError.
+    """
+    rules = log.rules or append_rules(log)
+    for base_offset, offsets_count in spans:
+        assert base_offset == log.log_end_offset, "the spans follow the log"
+        if log.segments.active.size_bytes:
+            log.roll(now_ms)
+        batch = build_empty_batch(base_offset, offsets_count, log.leader_epoch, now_ms)
+        end_offset = base_offset + offsets_count
+        written = ((batch,), len(batch), end_offset - 1, now_ms, rules.segment_limits)
+        _commit(log, rules, Segment.append, written, None, end_offset, now_ms)
 
 
 # The one way into the log
