@@ -3,73 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AiokafkaPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
-from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
+from tests.support.restored_broker import KEPT, LOST, NEW, RestoredBroker, restored_broker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-KEPT = [f"kept-{number}" for number in range(20)]
-LOST = [f"lost-{number}" for number in range(15)]
-NEW = [f"new-{number}" for number in range(30)]
-"""More than were lost: without a gap, a reader of the lost history would begin amid them."""
 POSITION = 30  # amid the lost ones
-
-
-class Restored:
-    """A broker, its copy, and the copy in its place on the same address."""
-
-    def __init__(self, broker: BrokerProcess) -> None:
-        self.broker = broker
-        self._copy = broker.data_directory.parent / "backup"
-
-    def write(self, values: list[str], topic: str = "orders") -> None:
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0})
-        for value in values:
-            producer.produce(topic, value, partition=0)
-        assert producer.flush(60) == 0
-
-    def copy(self) -> None:
-        """A copy of the stopped broker, which then goes on."""
-        assert self.broker.terminate() == 0
-        shutil.copytree(self.broker.data_directory, self._copy)
-        self.broker.start()
-
-    def lose_and_restore(self) -> None:
-        self.broker.kill()
-        shutil.rmtree(self.broker.data_directory)
-        self._copy.rename(self.broker.data_directory)
-        command = [sys.executable, "-m", "fencepost", "log", "restored", "--data-dir", str(self.broker.data_directory)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        self.broker.start()
-
-
-@contextmanager
-def restored_with(tmp_path: Path, *arguments: str) -> Iterator[Restored]:
-    with BrokerProcess(tmp_path / "data", arguments=arguments) as broker:
-        restored = Restored(broker)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in ("orders", "empty")]).values():
-            created.result(30)
-        restored.write(KEPT)
-        yield restored
-        assert "Traceback" not in broker.output
-        assert "partition_went_offline" not in broker.output
 
 
 def of_librdkafka(bootstrap: str, topic: str, position: int, count: int) -> list[str]:
@@ -120,7 +70,7 @@ CLIENTS = [of_librdkafka, of_kafka_python, of_aiokafka]
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")])
 def test_no_position_of_the_lost_history_leaves_out_a_new_record(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    with restored_with(tmp_path, *arguments) as restored:
+    with restored_broker(tmp_path, *arguments) as restored:
         restored.copy()
         restored.write(LOST)
         restored.write(LOST, "empty")
@@ -183,7 +133,7 @@ def living_kafka_python(bootstrap: str) -> Living:
 
 @pytest.mark.parametrize("make", [living_librdkafka, living_kafka_python])
 def test_a_consumer_that_lives_on_gets_each_new_record_once(tmp_path: Path, make: Callable[[str], Living]) -> None:
-    with restored_with(tmp_path) as restored:
+    with restored_broker(tmp_path) as restored:
         restored.copy()
         member = make(restored.broker.bootstrap)
         restored.write(LOST)
@@ -196,7 +146,7 @@ def test_a_consumer_that_lives_on_gets_each_new_record_once(tmp_path: Path, make
 
 
 def test_sessions_and_producer_ids_of_the_lost_history_write_nothing(tmp_path: Path) -> None:
-    with restored_with(tmp_path) as restored:
+    with restored_broker(tmp_path) as restored:
         session(restored).commit_transaction(60)
         restored.copy()
         zombies = [session(restored) for _ in range(3)]
@@ -213,7 +163,7 @@ def test_sessions_and_producer_ids_of_the_lost_history_write_nothing(tmp_path: P
         assert found == [*KEPT, "of the owner", "last"]
 
 
-def session(restored: Restored) -> Producer:
+def session(restored: RestoredBroker) -> Producer:
     producer = Producer({"bootstrap.servers": restored.broker.bootstrap, "transactional.id": "till"})
     producer.init_transactions(60)
     producer.begin_transaction()
