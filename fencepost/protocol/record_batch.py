@@ -290,26 +290,6 @@ def build_batch(
     return batch
 
 
-def build_empty_batch(base_offset: int, offsets_count: int, partition_leader_epoch: int, timestamp_ms: int) -> bytes:
-    """Build a batch without records that takes offsets, at most 2^31. Compaction leaves such batches, too."""
-    header = BatchHeader(
-        base_offset,
-        batch_length=0,  # with the checksum by `sealed_header`
-        partition_leader_epoch=partition_leader_epoch,
-        magic=CURRENT_MAGIC,
-        crc=_NO_CRC_YET,
-        attributes=0,
-        last_offset_delta=offsets_count - 1,
-        base_timestamp_ms=timestamp_ms,
-        max_timestamp_ms=timestamp_ms,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
-        records_count=0,
-    )
-    return sealed_header(header, b"")
-
-
 def build_plain_batch(
     records: Sequence[PlainRecord],
     *,

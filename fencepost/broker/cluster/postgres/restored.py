@@ -17,7 +17,6 @@ from fencepost.broker.cluster.postgres.history import record_history
 from fencepost.broker.cluster.postgres.schema import PLACING, lock, prepare, require_durability
 from fencepost.broker.log.append.skipped_offsets import offsets_to_skip, skipped_spans
 from fencepost.broker.storage.disk import StorageError
-from fencepost.protocol.record_batch import build_empty_batch
 
 SKIPPED_EPOCHS: Final = 1_000_000
 """Of leaders: one each second for eleven days; 2,000 restores are possible."""
@@ -30,8 +29,8 @@ WAIT_S: Final = 0.2
 _RUNNING: Final = """
 SELECT node_id, lease_until FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp() ORDER BY node_id
 """
-
-
+_LOST_TIME: Final = "SELECT extract(epoch FROM clock_timestamp() - max(lease_until))::float FROM nodes"
+"""Brokers renew their leases until the restored moment; if they were stopped before it, this is longer."""
 _ENDS: Final = """
 SELECT topic_id, partition, leader_epoch, coalesce(last.end_offset, sealed_end) AS end_offset
 FROM partitions LEFT JOIN LATERAL (
@@ -91,11 +90,7 @@ async def after_restore(
                     "restore the tables again if brokers have run on them since, and run this once more"
                 )
             if skipped_offsets is None:
-                # Until that moment brokers have renewed their leases; if they were stopped by then, it was later.
-                lost_s = await connection.fetchval(
-                    "SELECT extract(epoch FROM clock_timestamp() - max(lease_until))::float FROM nodes"
-                )
-                skipped_offsets = offsets_to_skip(lost_s or 0)
+                skipped_offsets = offsets_to_skip(await connection.fetchval(_LOST_TIME) or 0)
             await connection.execute(
                 "UPDATE nodes SET incarnation = gen_random_uuid(), state = 'gone', lease_until = clock_timestamp()"
             )
@@ -126,9 +121,9 @@ async def _skip_offsets(connection: Connection, offsets_count: int, now_ms: int)
     """End each log with rows that take offsets and hold no records, in the raised leader epoch."""
     rows: list[tuple[Any, ...]] = []
     for topic_id, partition, leader_epoch, end_offset in await connection.fetch(_ENDS):
-        for base_offset, count in skipped_spans(end_offset, offsets_count):
-            batch = build_empty_batch(base_offset, count, leader_epoch, now_ms)
-            rows.append((topic_id, partition, base_offset, len(batch), base_offset + count, leader_epoch, batch))
+        for span in skipped_spans(end_offset, offsets_count):
+            batch = span.batch(leader_epoch, now_ms)
+            rows.append((topic_id, partition, span.base_offset, len(batch), span.end_offset, leader_epoch, batch))
     await connection.executemany(_APPEND, rows)
 
 

@@ -40,7 +40,6 @@ from fencepost.protocol.record_batch import (
     LENGTH_OVERHEAD_BYTES,
     MARKER_BYTES,
     BatchHeader,
-    build_empty_batch,
     build_end_transaction_marker,
     build_plain_batch,
     pack_prefix,
@@ -314,14 +313,13 @@ def skip_offsets(log: AppendedLog, spans: Iterable[SkippedSpan], *, now_ms: int)
     Raises StorageError.
     """
     rules = log.rules or append_rules(log)
-    for base_offset, offsets_count in spans:
-        assert base_offset == log.log_end_offset, "the spans follow the log"
+    for span in spans:
+        assert span.base_offset == log.log_end_offset, "the spans follow the log"
         if log.segments.active.size_bytes:
             log.roll(now_ms)
-        batch = build_empty_batch(base_offset, offsets_count, log.leader_epoch, now_ms)
-        end_offset = base_offset + offsets_count
-        written = ((batch,), len(batch), end_offset - 1, now_ms, rules.segment_limits)
-        _commit(log, rules, Segment.append, written, None, end_offset, now_ms)
+        batch = span.batch(log.leader_epoch, now_ms)
+        written = ((batch,), len(batch), span.end_offset - 1, now_ms, rules.segment_limits)
+        _commit(log, rules, Segment.append, written, None, span.end_offset, now_ms)
 
 
 # The one way into the log

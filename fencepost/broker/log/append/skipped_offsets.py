@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from fencepost.protocol.record_batch import (
+    CURRENT_MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    sealed_header,
+)
+
 SKIPPED_OFFSETS: Final = 1_000_000_000
 """As many as a log leaves out at least, unless an operator says otherwise."""
 SKIPPED_PER_SECOND: Final = 100_000
-"""For each second since the restored moment, if that makes more: few partitions ever get so many records."""
+"""For each second since the restored moment, if that makes more; few partitions ever get as many records."""
 MOST_SKIPPED: Final = 10**13
-"""So many that 900,000 restores fit below the greatest offset."""
+"""900,000 restores fit below the greatest offset."""
 LONGEST_SPAN: Final = 1_000_000_000
 """A segment has room for twice as many offsets: the records that follow begin in the segment of the last span."""
 
@@ -28,6 +37,25 @@ class SkippedSpan(NamedTuple):
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.offsets_count
+
+    def batch(self, leader_epoch: int, timestamp_ms: int) -> bytes:
+        """Build the batch. Compaction leaves such batches, too."""
+        header = BatchHeader(
+            self.base_offset,
+            batch_length=0,  # `sealed_header` writes it, and the checksum
+            partition_leader_epoch=leader_epoch,
+            magic=CURRENT_MAGIC,
+            crc=0,
+            attributes=0,
+            last_offset_delta=self.offsets_count - 1,
+            base_timestamp_ms=timestamp_ms,
+            max_timestamp_ms=timestamp_ms,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            records_count=0,
+        )
+        return sealed_header(header, b"")
 
 
 def offsets_to_skip(lost_s: float) -> int:
