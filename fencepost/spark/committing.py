@@ -44,6 +44,8 @@ OTHER_JOBS_TIMEOUT_S = 10.0
 ABORT_TIMEOUT_S = 60.0
 """Time limit of aborting all that belongs to a batch."""
 AT_ONCE = 8
+EACH_S = 0.02
+"""What a commit takes on three machines with too much to do, eight at a time."""
 STOPPING_TASKS_S = 3.0
 """How long tasks may continue after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
 LOOK_AGAIN_S = 0.5
@@ -254,10 +256,12 @@ def end_all(
 ) -> list[TwoPhaseError]:
     """End transactions, AT_ONCE at a time; return an error for each with another outcome, or an unknown one.
 
+    timeout_s: time limit of all, beside EACH_S for each: a thousand take longer than one.
     A failure does not stop the others. Raises Refused, and TimeoutError if no coordinator has answered for some of
     them: call it again then.
     """
-    give_up_at_s = time.monotonic() + timeout_s
+    tokens = list(tokens)
+    give_up_at_s = time.monotonic() + timeout_s + EACH_S * len(tokens)
 
     def end(token: Token) -> Exception | None:
         try:

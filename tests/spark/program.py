@@ -10,6 +10,7 @@ A command is one JSON object on a line of standard input; its answer is one on a
     {"do": "count", "topics": [TOPIC…]}  Spark's own source, read_committed: {TOPIC: [values, different ones]}, without
                                          the marks of `marked`
     {"do": "times", "name": NAME}        {"ms": [of each batch so far]}
+    {"do": "state", "name": NAME}        {"active": whether it runs, "error": null, or what it ended with}
     {"do": "processes"}                  {"driver": JVM's id, "executors": [ids of JVMs]}
 """
 
@@ -36,6 +37,8 @@ class Query:
     transformation: a name of `TRANSFORMATIONS`.
     partitions: the number of tasks that write the rows; 0 for one task for each partition of the source.
     flag: a file that `failing` transformations look for.
+    interval: Spark's name of a time, such as "1 second", after which each batch begins; without it, the query ends with
+    what is there.
     options: of the sink.
     output_mode: "update" goes through `foreachBatch`.
     """
@@ -50,6 +53,7 @@ class Query:
     transformation: str = "plain"
     partitions: int = 0
     flag: str = ""
+    interval: str = ""
     output_mode: str = "append"
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -165,7 +169,7 @@ class Program:
             .option("kafka.bootstrap.servers", query.bootstrap)
             .option("topic", query.target)
             .option("checkpointLocation", query.checkpoint)
-            .trigger(availableNow=True)
+            .trigger(**({"processingTime": query.interval} if query.interval else {"availableNow": True}))
         )
         if query.output_mode == "update":  # which no sink in Python has
             writer = writer.foreachBatch(lambda batch, number: _write(batch, number, query))
@@ -190,6 +194,11 @@ class Program:
         except StreamingQueryException as failure:
             return {"error": str(failure)}
         return {"error": None}
+
+    def state(self, name: str) -> dict[str, Any]:
+        query = self._queries[name]
+        error = query.exception()
+        return {"active": query.isActive, "error": None if error is None else str(error)}
 
     def times(self, name: str) -> dict[str, Any]:
         return {"ms": [one["durationMs"]["triggerExecution"] for one in self._queries[name].recentProgress]}

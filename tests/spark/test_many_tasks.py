@@ -42,6 +42,7 @@ def test_aborts_end_where_no_broker_answers(
 ) -> None:
     """All of them have one time limit, however many they are."""
     monkeypatch.setattr(committing, "ABORT_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(committing, "EACH_S", 0.001)
     tokens = [Token(index, 0, task_id("many", "3f9a1c02", index, index)) for index in range(1000)]
     began_s = time.monotonic()
     with Coordinator(f"127.0.0.1:{free_port()}") as coordinator:

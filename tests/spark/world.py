@@ -44,6 +44,9 @@ END_TIMEOUT_S = 15.0
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
 
+TWO_PHASE = "two-phase"  # what the names of sinks begin with whose transactions time does not end
+
+
 class Broker(Protocol):
     """A broker process behind the wire."""
 
@@ -92,6 +95,10 @@ class KilledInTurns(BrokerProcesses):
 class LostInTurns(Machines):
     """Brokers on several machines, of which one after the other is lost, and comes back with nothing on its disk."""
 
+    @property
+    def node_ids(self) -> list[int]:
+        return list(self.machines)
+
     def kill(self) -> None:
         for node_id in self.machines:
             self.replace(node_id)
@@ -130,7 +137,12 @@ def machines_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]
 
 
 def _behind(wire_port: int) -> dict[str, str]:
-    return {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wire_port}"}
+    return {
+        **SETTINGS,
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wire_port}",
+        "transaction.two.phase.commit.enable": "true",
+        "fencepost.two.phase.transactional.ids": f"{TWO_PHASE}-*",
+    }
 
 
 def assert_sound(broker: BrokerProcess) -> None:
@@ -370,7 +382,7 @@ class World:
 
     def values(self, flow: Flow) -> list[str]:
         """The committed values in the target, without their marks, sorted."""
-        return sorted(value.partition("#")[0] for _, _, _, value in self._read(flow.target)[1])
+        return sorted(value.partition("#")[0] for _, _, _, value in self.read(flow.target)[1])
 
     def open_transactions(self, flow: Flow | None = None) -> list[str]:
         """The transactional ids of the sink's open transactions; for None, of all."""
@@ -382,12 +394,16 @@ class World:
         """The number of transactions in each of the sink's decisions that are not compacted away."""
         return [len(found["tokens"]) for found in self._ledger(flow) if "tokens" in found]
 
+    def batches(self, flow: Flow) -> int:
+        """How many batches the sink has decided, if Spark has counted them from 0."""
+        return 1 + max((found["batch"] for found in self._ledger(flow) if "tokens" in found), default=-1)
+
     def completions_ms(self, flow: Flow) -> list[int]:
         """How long the commits of each of these decisions took."""
         return [found["complete_ms"] for found in self._ledger(flow) if "complete_ms" in found]
 
     def _ledger(self, flow: Flow) -> list[dict[str, Any]]:
-        return [json.loads(value) for *_, value in self._read(f"fencepost-sink-{flow.sink}", 1)[1]]
+        return [json.loads(value) for *_, value in self.read(f"fencepost-sink-{flow.sink}", 1)[1]]
 
     def assert_exactly_once(self, spark: Spark) -> None:
         """Every value is in its target once, by Spark's own reader and by another one; no transaction is open; and the
@@ -408,12 +424,12 @@ class World:
             if not flow.target.endswith(RECORDED):
                 continue
             assert f'"topic":"{flow.target}"'.encode() in sent, f"nothing was recorded of {flow.name}"
-            ranges, records = self._read(flow.target)
+            ranges, records = self.read(flow.target)
             reader.final_read(ranges).ok(records)
         report = check_file(path)
         assert report.is_valid, report.text()
 
-    def _read(
+    def read(
         self, topic: str, partitions: int = PARTITIONS
     ) -> tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int, str]]]:
         """(ranges, records) of a topic, read committed."""
