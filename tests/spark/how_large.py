@@ -32,24 +32,24 @@ class Onlooker(threading.Thread):
 
     def __init__(self, here: World, flow: Flow, batches: int, rows: int) -> None:
         super().__init__(daemon=True)
-        self._bootstrap, self._topic = here.wire.bootstrap, flow.target
+        self._servers, self._topic = here.wire.bootstrap, flow.target
         self._rows, self._wanted = rows, batches * rows
         self.spans_s: list[float] = []
 
     def run(self) -> None:
         settings = {"group.id": ONLOOKER, "client.id": ONLOOKER, "isolation.level": "read_committed"}
-        own = {"bootstrap.servers": self._bootstrap, "fetch.wait.max.ms": 5, "enable.auto.commit": False}
+        own = {"bootstrap.servers": self._servers, "fetch.wait.max.ms": 5, "enable.auto.commit": False}
         consumer = ck.Consumer({**settings, **own})
         arrived: dict[int, list[float]] = {}
         count = 0
         with contextlib.closing(consumer):
             consumer.assign([ck.TopicPartition(self._topic, partition, 0) for partition in range(PARTITIONS)])
             while count < self._wanted:
-                for message in consumer.consume(500, 0.05):
-                    if message.error() is None:
-                        count += 1
-                        number = int(message.value().partition(b"#")[0])
-                        arrived.setdefault(number // self._rows, []).append(time.monotonic())
+                message = consumer.poll(1)
+                if message is not None and message.error() is None:
+                    count += 1
+                    number = int(message.value().partition(b"#")[0])
+                    arrived.setdefault(number // self._rows, []).append(time.monotonic())
         self.spans_s = [max(times) - min(times) for _, times in sorted(arrived.items())]
 
 

@@ -35,6 +35,11 @@ LOOK_S = 0.5
 FINISH_S = 600.0
 """Maximum time without a new number at the end of the pipeline."""
 TWO_AT_ONCE = 0.25
+"""How often two things are killed at once."""
+AT_STARTS = 0.25
+"""How often the next kill comes whether or not there was progress since the one before."""
+PATIENCE_S = 120.0
+"""Maximum wait for progress between two kills."""
 WRONG = ("HeuristicOutcome", "SinkInUse", "SinkUsedTwice", "LedgerChanged", "NoLedger")
 """Errors that no kill may be the reason of."""
 
@@ -71,7 +76,7 @@ class Reader(threading.Thread):
         self._consumer = ck.Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **settings})
         self._consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         self._ending = threading.Event()
-        self.count = 0
+        self.count = self._waited_at = 0
         self.latest_s = time.monotonic()
 
     def run(self) -> None:
@@ -81,6 +86,13 @@ class Reader(threading.Thread):
                     if message.error() is None:
                         self.count += 1
                         self.latest_s = time.monotonic()
+
+    def wait_for_more(self, timeout_s: float) -> None:
+        """Wait for records since the last call: on a busy machine a Spark may need a minute to start."""
+        give_up_at_s = time.monotonic() + timeout_s
+        while self.count == self._waited_at and time.monotonic() < give_up_at_s:
+            time.sleep(LOOK_S)
+        self._waited_at = self.count
 
     def end(self) -> None:
         self._ending.set()
@@ -223,6 +235,8 @@ def soak(asked: Asked, folder: Path) -> list[str]:
             thread.start()
         while time.monotonic() - began_s < asked.minutes * 60:
             time.sleep(choices.uniform(0.5, 1.5) * asked.fault_interval_s)
+            if choices.random() > AT_STARTS:
+                reader.wait_for_more(PATIENCE_S)
             for _ in range(2 if choices.random() < TWO_AT_ONCE else 1):
                 name = kills.one()
                 if name is not None:
