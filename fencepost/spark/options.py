@@ -177,12 +177,15 @@ def client_properties(given: Mapping[str, str]) -> dict[str, str]:
     properties = dict(given)
     _translate_jaas(properties)
     _translate_stores(properties)
-    return {
+    defaults = {
         "partitioner": "murmur2_random",  # that of Java: the same key goes where Spark's own sink puts it
         "delivery.timeout.ms": str(DELIVERY_TIMEOUT_MS),
         "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
-        **properties,
     }
+    timeout_ms = properties.get("transaction.timeout.ms", "")
+    if timeout_ms.isdecimal():  # librdkafka refuses a longer one
+        defaults["delivery.timeout.ms"] = str(min(DELIVERY_TIMEOUT_MS, int(timeout_ms)))
+    return {**defaults, **properties}
 
 
 def _translate_jaas(properties: dict[str, str]) -> None:

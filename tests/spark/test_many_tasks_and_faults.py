@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from fencepost.protocol.api_keys import ApiKey
-from tests.spark.world import TWO_PHASE, Flow, KilledInTurns, LostInTurns, Point, World, world
+from tests.spark.world import Flow, KilledInTurns, LostInTurns, Point, World, world
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 CORES = "local[4,3]"
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 
 
 def flow_of(here: World, name: str, tasks: int, **options: str) -> Flow:
@@ -33,7 +33,6 @@ def test_a_driver_that_is_killed_between_a_hundred_commits_goes_on(kind: str, tm
             spark.ask("start", **flow.fields)
             hold.wait()
             spark.kill()
-        assert len(here.open_transactions(flow)) > 40
         here.wire.drop(hold)
         with here.spark(CORES) as spark:
             spark.ask("start", **flow.fields)
@@ -74,12 +73,12 @@ def test_nodes_that_are_lost_under_a_hundred_tasks_are_waited_for(kind: str, tmp
 
 def test_commits_that_take_longer_than_the_driver_waits_are_done_by_the_next_start(tmp_path: Path) -> None:
     with world("fencepost", tmp_path) as here, here.spark(CORES) as spark:
-        flow = flow_of(here, f"{TWO_PHASE}-late", 100, **{"kafka.transaction.timeout.ms": str(TIMEOUT_MS)})
+        flow = flow_of(here, "late", 100, **{"kafka.transaction.timeout.ms": str(TIMEOUT_MS)})
         hold = here.wire.hold(half_committed(flow))
         spark.ask("start", **flow.fields)
         error = spark.ask("wait", name=flow.name)["error"]
         assert error is not None
-        assert "of 100 transactions were not committed, which a later session does" in error
+        assert "of 100 transactions were not committed" in error
         here.wire.drop(hold)
         spark.ask("start", **flow.fields)
         assert spark.ask("wait", name=flow.name)["error"] is None

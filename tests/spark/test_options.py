@@ -28,6 +28,12 @@ def test_a_users_client_options_count_more_than_the_sinks() -> None:
     assert (client["transaction.timeout.ms"], client["linger.ms"]) == ("5000", "20")
 
 
+@pytest.mark.parametrize(("transaction_ms", "delivery_ms"), [("5000", "5000"), ("600000", "120000")])
+def test_a_delivery_takes_no_longer_than_its_transaction(transaction_ms: str, delivery_ms: str) -> None:
+    client = SinkOptions.read({**SERVERS, "kafka.transaction.timeout.ms": transaction_ms}).client
+    assert client["delivery.timeout.ms"] == delivery_ms
+
+
 def test_a_batch_job_without_a_name_shares_a_decision_topic() -> None:
     options = SinkOptions.read(SERVERS).one_off()
     assert options.decision_topic("batch-1") == options.decision_topic("batch-2") == "fencepost-sink-batch"

@@ -44,9 +44,6 @@ END_TIMEOUT_S = 15.0
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
 
-TWO_PHASE = "two-phase"  # what the names of sinks begin with whose transactions time does not end
-
-
 class Broker(Protocol):
     """A broker process behind the wire."""
 
@@ -137,12 +134,7 @@ def machines_behind(wire_port: int, folder: Path) -> Iterator[tuple[Broker, int]
 
 
 def _behind(wire_port: int) -> dict[str, str]:
-    return {
-        **SETTINGS,
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wire_port}",
-        "transaction.two.phase.commit.enable": "true",
-        "fencepost.two.phase.transactional.ids": f"{TWO_PHASE}-*",
-    }
+    return {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{wire_port}"}
 
 
 def assert_sound(broker: BrokerProcess) -> None:
