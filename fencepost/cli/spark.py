@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +15,9 @@ from fencepost.cli.connection import bootstrap_option, coordinator_options, json
 
 if TYPE_CHECKING:
     from fencepost.check_back.finishing import Finished, Ledgers
+
+MOST_ENDED: Final = 10_000
+"""Batches without a done mark that a service remembers, so as not to ask about them again."""
 
 
 @click.group()
@@ -67,6 +70,7 @@ class _Work:
         self._topics = topics
         self._as_json = as_json
         self._said: dict[str, str] = {}
+        self._ended: dict[tuple[str, str, str | None], None] = {}  # nothing of these is open any more
 
     async def run(self, every_s: float | None) -> bool:
         """Look once, or until SIGTERM; return whether nothing is lost and nothing is left open."""
@@ -119,7 +123,13 @@ class _Work:
             for batch in list(ledger.batches.values()):
                 if stopped.is_set():
                     return is_whole
+                if (topic, batch.sink, batch.id) in self._ended:
+                    continue
                 done = await finish_batch(ledgers, topic, batch, coordinator)
+                if is_service and done.error is None and batch.id is not None:
+                    self._ended[topic, batch.sink, batch.id] = None
+                    if len(self._ended) > MOST_ENDED:
+                        del self._ended[next(iter(self._ended))]
                 is_whole = is_whole and not done.lost and done.error is None
                 self._report(done, is_service=is_service)
             if not is_service:
@@ -144,13 +154,13 @@ class _Work:
             "marked_done": done.is_marked,
         }
         words = _words(done)
-        name = f"{done.topic} {batch.sink} {batch.id}"
-        # A service says each commit, and each loss once.
-        if not is_service or done.committed or done.is_marked or self._said.get(name) != words:
-            if is_service and not (done.committed or done.is_marked or done.lost or done.error):
-                return
-            self._print(words, fields)
+        name = f"{done.topic} {batch.sink}"
+        is_said = self._said.get(name) == words
         self._said[name] = words
+        # A service says each commit, and each loss once.
+        is_worth_it = done.committed or done.is_marked or done.lost or done.error is not None
+        if not is_service or (is_worth_it and not is_said):
+            self._print(words, fields)
 
     def _print(self, words: str, fields: Mapping[str, Any]) -> None:
         click.echo(json.dumps({**fields, "message": words}) if self._as_json else printable(words))

@@ -156,10 +156,12 @@ class DecidedBatches:
             self._tasks.unfinished.pop(sink, None)
         if not unread:
             self._warned_s.pop(sink, None)
+            self._tasks.held.pop(sink, None)
             for one in found:
                 if (one.transactional_id, one.start_ms) in due and _token(one) not in tokens:
                     self._tasks.mark(one.transactional_id, one.start_ms)
         elif due:
+            self._tasks.held[sink] = len(due)
             self._warn(sink, unread, len(due))
 
     def _batch(self, topic: str, sink: str, record: LatestRecord) -> DecidedBatch | None:

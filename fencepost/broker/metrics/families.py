@@ -18,6 +18,7 @@ from fencepost.broker.metrics.group_families import GROUP_FAMILIES
 from fencepost.broker.metrics.scrape import KINDS_LEFT_OUT, Scrape
 from fencepost.broker.metrics.security_families import QUOTA_FAMILIES, SECURITY_FAMILIES
 from fencepost.broker.metrics.share_families import SHARE_FAMILIES
+from fencepost.broker.metrics.sink_families import SINK_FAMILIES
 from fencepost.broker.metrics.topic_families import PARTITION_FAMILIES, TRAFFIC_FAMILIES
 from fencepost.broker.metrics.transaction_families import TRANSACTION_FAMILIES
 from fencepost.broker.metrics.two_phase_families import TWO_PHASE_FAMILIES
@@ -47,6 +48,7 @@ SECTIONS: Final = {
     "Transactions": TRANSACTION_FAMILIES,
     "Two-phase commits": TWO_PHASE_FAMILIES,
     "Check-back": CHECK_BACK_FAMILIES,
+    "Decided batches of Spark's sinks": SINK_FAMILIES,
     "Groups": GROUP_FAMILIES,
     "Dead letters of share groups": SHARE_FAMILIES,
     "Connections": CONNECTION_FAMILIES,

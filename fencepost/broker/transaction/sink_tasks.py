@@ -33,6 +33,7 @@ class SinkTasks:
     watch: runs until `open` is empty.
     open: transactional ids by sink. due: id and start of the transactions of each sink that wait for a mark.
     unfinished: the decided batch of each sink that has open transactions.
+    held: number of transactions of each sink whose time-out waits, as its decision cannot be read.
     finished: number of transactions that the watch has committed.
     """
 
@@ -41,6 +42,7 @@ class SinkTasks:
         self.due: dict[str, set[tuple[str, int]]] = {}
         self.asked = asyncio.Event()
         self.unfinished: dict[str, UnfinishedBatch] = {}
+        self.held: dict[str, int] = {}
         self.finished = 0
         self._watch = watch
         self._marks: dict[tuple[str, int], float] = {}
@@ -90,6 +92,7 @@ class SinkTasks:
         if not ids:
             self.open.pop(sink, None)
             self.unfinished.pop(sink, None)
+            self.held.pop(sink, None)
             self.due.pop(sink, None)
         if not self.open:
             self._marks.clear()
