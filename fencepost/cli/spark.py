@@ -14,7 +14,8 @@ from fencepost.broker.kernel.printable import printable
 from fencepost.cli.connection import bootstrap_option, coordinator_options, json_option, kafka_errors
 
 if TYPE_CHECKING:
-    from fencepost.check_back.finishing import Finished, Ledgers
+    from fencepost.check_back.finishing import Finished
+    from fencepost.check_back.ledgers import Ledgers
 
 MOST_ENDED: Final = 10_000
 """Batches without a done mark that a service remembers, so as not to ask about them again."""
@@ -74,7 +75,7 @@ class _Work:
 
     async def run(self, every_s: float | None) -> bool:
         """Look once, or until SIGTERM; return whether nothing is lost and nothing is left open."""
-        from fencepost.check_back.finishing import Ledgers
+        from fencepost.check_back.ledgers import Ledgers
         from fencepost.client.cluster import Cluster
         from fencepost.client.errors import ClusterError
         from fencepost.client.options import addresses_of, options_of

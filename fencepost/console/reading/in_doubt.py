@@ -13,6 +13,7 @@ from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError, RefusedError
 from fencepost.client.producing import produce
 from fencepost.console.in_doubt import HistoryLine, doubts, history_line
+from fencepost.console.reading.decided_batches import UnfinishedBatch, read_unfinished
 from fencepost.console.reading.records import Range, offset_at_time, read_range
 from fencepost.console.reading.topics import fill_offsets, partition_states, read_partition
 from fencepost.console.reading.transactions import describe_transactions, list_transactions, read_producers
@@ -35,12 +36,14 @@ class InDoubt:
 
     held:    by transactional id, the offsets behind the last stable offset that it alone holds back.
     missing: a sentence on each part that could not be read.
+    unfinished: decided batches of Spark's sinks with open transactions.
     """
 
     doubts: list[Doubt] = field(default_factory=list)
     held: dict[str, int] = field(default_factory=dict)
     has_check_back: bool = False
     missing: list[str] = field(default_factory=list)
+    unfinished: list[UnfinishedBatch] = field(default_factory=list)
 
 
 async def read_in_doubt(cluster: Cluster) -> InDoubt:
@@ -53,6 +56,8 @@ async def read_in_doubt(cluster: Cluster) -> InDoubt:
     found.missing += [*left_out_sentences(journal), *listed.missing]
     if len(views) < len(listed.listed):
         found.missing.append(f"{len(listed.listed) - len(views)} open transactions could not be described.")
+    found.unfinished, unread = await read_unfinished(cluster, views.values())
+    found.missing += unread
     found.doubts = doubts(views.values(), journal, int(time.time() * 1000))
     found.held = await _held(cluster, [views[one.transactional_id] for one in found.doubts])
     return found

@@ -7,12 +7,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from fencepost.check_back.decided import sink_of
 from fencepost.check_back.question import Question
 from fencepost.check_back.records import ASK_AGAIN, Command, administrator_entry, command_entry
 from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, RefusedError, check
 from fencepost.client.view import CoordinatorKind
 from fencepost.console.in_doubt import doubts, token_of
+from fencepost.console.reading.decided_batches import UnfinishedBatch, read_unfinished
 from fencepost.console.reading.in_doubt import (
     InDoubt,
     left_out_sentences,
@@ -21,7 +23,7 @@ from fencepost.console.reading.in_doubt import (
     read_in_doubt,
     write_entry,
 )
-from fencepost.console.reading.transactions import describe_transaction
+from fencepost.console.reading.transactions import describe_transaction, describe_transactions, list_transactions
 from fencepost.console.web.changes import Change, Form, change, field_of, reason_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
@@ -54,6 +56,14 @@ class DoubtRow:
     held: int | None
 
 
+@dataclass(frozen=True)
+class UnfinishedRow:
+    """A decided batch that is not finished, and the time since its decision."""
+
+    one: UnfinishedBatch
+    age_ms: int
+
+
 async def in_doubt_list(visit: Visit) -> Page:
     found = await read_in_doubt(visit.cluster)
     rows = [DoubtRow(one, found.held.get(one.transactional_id)) for one in found.doubts]
@@ -70,11 +80,13 @@ async def in_doubt_list(visit: Visit) -> Page:
         },
         first_order="-age",
     )
+    now_ms = int(time.time() * 1000)
     data = {
         "listing": listing,
         "parked": sum(row.doubt.is_parked for row in rows),
         "has_check_back": found.has_check_back,
         "missing": found.missing,
+        "unfinished": [UnfinishedRow(one, max(0, now_ms - one.decided_ms)) for one in found.unfinished],
         "silent": {row.doubt.resolver: row.doubt.resolver_error for row in rows if row.doubt.resolver_error},
     }
     return Page("in_doubt_list.html", "In doubt", data, menu="in-doubt", refreshes=True)
@@ -123,6 +135,41 @@ async def decide(visit: Visit, form: Form) -> Change:
         return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}."
 
     return _change(f"{outcome.capitalize()} transaction", view, effects, perform, is_dangerous=True)
+
+
+@change("finish-batch")
+async def finish_batch(visit: Visit, form: Form) -> Change:
+    """Commit the open transactions of a decided batch that a person has looked at."""
+    sink, decision = field_of(form, "sink", "the sink"), field_of(form, "decision", "the decision's id")
+    listed = await list_transactions(visit.cluster, states=[ONGOING])
+    own = [one for one in listed.listed if sink_of(one.transactional_id) == sink]
+    found, missing = await read_unfinished(visit.cluster, (await describe_transactions(visit.cluster, own)).values())
+    meant = next((one for one in found if (one.batch.sink, one.batch.id) == (sink, decision)), None)
+    if meant is None:
+        raise BadFormError(" ".join([f"no transaction of that batch of {sink} is open any more.", *missing]))
+    batch = meant.batch
+    open_ones = counted(len(meant.open), "transaction")
+    effects = [
+        f"{open_ones} of {len(batch.tokens)} are committed, as the sink has decided. Readers get their records.",
+        "A driver that still runs finds them committed, and goes on.",
+    ]
+
+    async def perform() -> str:
+        for view in meant.open:
+            await _end(visit.cluster, view, reason_of(form), commits=True)
+        return f"{open_ones} of batch {batch.batch} of {sink} were committed."
+
+    return Change(
+        "Finish decided batch",
+        sink,
+        effects,
+        perform,
+        "/in-doubt",
+        "/in-doubt",
+        is_dangerous=False,
+        asks_reason=True,
+        details=f"decision {decision} in {meant.topic}, batch {batch.batch}",
+    )
 
 
 @change("ask-again")
