@@ -1,4 +1,4 @@
-"""Decided batches of Spark's sinks that have open transactions: whoever decided them has not committed them yet."""
+"""Decided batches of Spark's sinks that have open transactions, as their driver has not committed them yet."""
 
 from __future__ import annotations
 
