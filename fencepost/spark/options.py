@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -135,14 +132,6 @@ class SinkOptions:
         if "socket.timeout.ms" in self.client:
             most["socket.timeout.ms"] = timeout_ms - 100  # librdkafka refuses longer ones
         return {name: str(min(most_ms, int(self.client[name]))) for name, most_ms in most.items()}
-
-    def overrider(self) -> dict[str, str]:
-        """Return who sets an option against a decision, and why, for the decision topic."""
-        try:
-            user = getpass.getuser()
-        except (KeyError, OSError):  # a container's user without a name
-            user = str(os.getuid())
-        return {"user": user, "host": socket.gethostname(), "reason": self.reason}
 
     def connection(self) -> dict[str, str]:
         """Return the properties of a client that does not produce."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -122,7 +125,7 @@ class Session:
             known = {decision.id} if decision else {self.ledger or NO_TOPIC_IDS, owner.id if owner else None}
             for option, value in (("sink.accept", accept), ("sink.reset", reset)):
                 if value is not None and value in known:
-                    by = self._options.overrider()
+                    by = {**_person(), "reason": self._options.reason}
                     self._write(override_key(self._sink, value), override_value(value, option, batch, by))
         if decision is None and (
             owner is None
@@ -243,3 +246,12 @@ class Session:
                 producer.poll(FULL_PAUSE_S)
             else:
                 return
+
+
+def _person() -> dict[str, str]:
+    """Return the user of this process and its host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    return {"user": user, "host": socket.gethostname()}

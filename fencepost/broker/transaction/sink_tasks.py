@@ -87,15 +87,16 @@ class SinkTasks:
     def ended(self, sink: str, transactional_ids: list[str]) -> None:
         """Forget ids without an open transaction."""
         ids = self.open.get(sink, {})
-        for transactional_id in transactional_ids:
+        gone = set(transactional_ids)
+        for transactional_id in gone:
             ids.pop(transactional_id, None)
+        for mark in [mark for mark in self._marks if mark[0] in gone]:
+            del self._marks[mark]
         if not ids:
             self.open.pop(sink, None)
             self.unfinished.pop(sink, None)
             self.held.pop(sink, None)
             self.due.pop(sink, None)
-        if not self.open:
-            self._marks.clear()
 
     async def close(self) -> None:
         self._is_closed = True

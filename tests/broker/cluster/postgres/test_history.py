@@ -58,7 +58,7 @@ async def test_tables_of_a_dump_are_refused_until_they_are_made_safe(
         await prepare(database, address)
     report = await check_cluster(database, ModelledObjects(), "a-cluster")
     assert ["`fencepost cluster restored`" in problem for problem in report.problems] == [True]
-    await after_restore(database, address, lambda _: {})
+    await after_restore(database, address, lambda _: {}, now_ms=0)
     await prepare(database, address)
     assert (await check_cluster(database, ModelledObjects(), "a-cluster")).problems == []
 
@@ -76,7 +76,7 @@ async def test_another_timeline_may_be_that_of_a_standby_and_is_named_at_each_st
     )
     report = await check_cluster(database, ModelledObjects(), "a-cluster")
     assert (report.problems, len(report.warnings)) == ([], 1)
-    await after_restore(database, address, lambda _: {})
+    await after_restore(database, address, lambda _: {}, now_ms=0)
     with capture_logs() as lines:
         await prepare(database, address)
     assert lines == []
