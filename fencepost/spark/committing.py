@@ -45,7 +45,7 @@ ABORT_TIMEOUT_S = 60.0
 """Time limit of aborting all that belongs to a batch."""
 AT_ONCE = 8
 EACH_S = 0.02
-"""What a commit takes on three machines with too much to do, eight at a time."""
+"""Time of a commit on three machines with too much to do, eight at a time."""
 STOPPING_TASKS_S = 3.0
 """How long tasks may continue after Spark has aborted their batch: spark.python.task.killTimeout, and a second."""
 LOOK_AGAIN_S = 0.5

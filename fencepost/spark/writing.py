@@ -27,9 +27,6 @@ FULL_PAUSE_S = 0.05
 FENCED = ("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")  # an abort's effect on records, not its cause
 
-_written: dict[str, Batch] = {}
-"""The last batch of each sink that this process has written."""
-
 
 class Task(NamedTuple):
     """One attempt of one task. attempt: unique in a run of Spark. save: None unless the batch is of `foreachBatch`."""
@@ -56,6 +53,10 @@ class TaskReport(NamedTuple):
     prepare_ms: int = 0
     chunks: tuple[Chunk, ...] = ()
     save: Save | None = None
+
+
+_written: dict[str, Task] = {}
+"""The last task of each sink that this process has written."""
 
 
 def write(options: SinkOptions, layout: Layout, task: Task, chunks: Iterator[Chunk]) -> TaskReport:
@@ -92,16 +93,19 @@ def write_prepared(options: SinkOptions, layout: Layout, task: Task, chunks: Ite
             producer.abort_transaction(ABORT_TIMEOUT_S)
         refused.raise_from(error)
         raise
-    _written[task.sink] = task.batch
+    _written[task.sink] = task
     return nothing._replace(token=token, rows=rows, prepare_ms=round(1000 * (time.monotonic() - began_s)))
 
 
 def _is_decided(options: SinkOptions, task: Task) -> bool:
     """Return whether the batch is decided, to save writing in vain: the driver checks it for certain.
 
-    Skips the check for the batch after the last one of this process: batches are repeated only after a start.
+    Skips the check for other tasks of the same run of a batch, and for the batch after the last one of this process:
+    batches are repeated only after a start.
     """
-    if options.is_one_off or _is_next(_written.get(task.sink), task.batch):
+    last = _written.get(task.sink)
+    is_same = last is not None and (last.batch, last.nonce) == (task.batch, task.nonce)
+    if options.is_one_off or is_same or _is_next(None if last is None else last.batch, task.batch):
         return False
     with (
         named_rights(task.sink, options.decision_topic(task.sink)),

@@ -40,14 +40,16 @@ class Run:
         )
         self.layout = replace(LAYOUT, topic=topic)
         self.kept: dict[Any, Any] = {}
-        self.written: dict[str, Batch] = {}
+        self.written: dict[str, Task] = {}
         kept_by_runs.append(self.kept)
 
-    def task(self, number: int, partition: int, values: list[str], save: Save | None = None) -> TaskReport:
-        """Let a task write its rows."""
+    def task(
+        self, number: int, partition: int, values: list[str], save: Save | None = None, *, nonce: str | None = None
+    ) -> TaskReport:
+        """Let a task write its rows. nonce: of the run of the batch; another one for each task by default."""
         clients._kept = self.kept
         writing._written = self.written
-        task = Task(self.sink, Batch(self.query, number), draw_nonce(), partition, next(attempts), save)
+        task = Task(self.sink, Batch(self.query, number), nonce or draw_nonce(), partition, next(attempts), save)
         chunks = [Chunk([value.encode() for value in values], None, None, None, None)] if values else []
         return write(self.options, self.layout, task, iter(chunks))
 

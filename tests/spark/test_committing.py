@@ -63,6 +63,21 @@ def test_a_batch_is_seen_when_it_is_committed(run: Run) -> None:
     assert run.open() == []
 
 
+def test_tasks_of_one_run_of_a_batch_read_the_decisions_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    class Counting(DecisionReader):
+        def latest(self, sink: str, **options: Any) -> Latest:
+            read.append(sink)
+            return super().latest(sink, **options)
+
+    monkeypatch.setattr(writing, "DecisionReader", Counting)
+    for nonce in ("3f9a1c02", "77a0b1c2"):  # the second one repeats the batch
+        for partition in range(3):
+            run.task(0, partition, ["a"], nonce=nonce)
+    assert read == [run.sink] * 2
+
+
 def test_a_task_without_rows_opens_no_transaction(run: Run) -> None:
     report = run.task(0, 0, [])
     assert report.token is None

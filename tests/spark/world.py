@@ -338,7 +338,8 @@ class World:
         topics = [NewTopic(topic, PARTITIONS, 1) for topic in (source, target)]
         for created in client.create_topics(topics).values():
             created.result(TIMEOUT_S)
-        producer = ck.Producer({"bootstrap.servers": self.wire.bootstrap, "log_level": 0})
+        settings = {"log_level": 0, "queue.buffering.max.messages": batches * rows + 1}
+        producer = ck.Producer({"bootstrap.servers": self.wire.bootstrap, **settings})
         for number in range(batches * rows):
             producer.produce(source, str(number), str(number), number % PARTITIONS)
         assert producer.flush(TIMEOUT_S) == 0
