@@ -61,15 +61,16 @@ class Lag(NamedTuple):
         return cls(None, None, None, why)
 
 
-def lag_of(committed: int, offsets: Offsets, counted: ReadableRecords | None = None) -> Lag:
+def lag_of(committed: int, offsets: Offsets, counted: ReadableRecords | None = None, *, skipped_count: int = 0) -> Lag:
     """Return the lag of one partition.
 
-    counted: the readable records from `offsets.position(committed)` on, as far as they were counted.
+    counted:       the readable records from `offsets.position(committed)` on, as far as they were counted.
+    skipped_count: offsets behind the counted ones that a restored log has left out.
     """
     position, stable = offsets.position(committed), offsets.last_stable_offset
     deliverable = max(0, stable - position)
     if counted is not None:
-        deliverable = min(counted.records_count + max(0, stable - counted.next_offset), deliverable)
+        deliverable = min(counted.records_count + max(0, stable - counted.next_offset - skipped_count), deliverable)
     end = max(0, offsets.high_watermark - committed)
     return Lag(end, deliverable, max(0, offsets.high_watermark - max(position, stable)))
 

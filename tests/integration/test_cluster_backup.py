@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from tests.docs.code_blocks import DOCS, blocks
 from tests.docs.test_pages_run import executable
+from tests.integration.test_restored_directory import of_librdkafka
 from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
 from tests.support.conditions import noted, until
 from tests.support.machines import Machines
@@ -172,6 +173,7 @@ def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
         transactions.stop()
         write(machines.bootstrap, ["late"])
         commit_offset(machines.bootstrap, 2)
+        lost_end = end_of(machines.bootstrap)
         # Of the history that will be lost: sessions of a transactional id in higher and higher epochs.
         zombies = [session(machines.bootstrap) for _ in range(3)]
         reader = follow(machines.bootstrap)
@@ -186,6 +188,7 @@ def test_a_cluster_that_lost_everything_goes_on_from_its_backup(
             machine.start()
         with noted(lambda: machines.output):
             check_restored(machines, transactions, committed_before)
+            check_positions(machines, lost_end)
             check_clients_go_on(machines, zombies, reader)
         assert "partition_went_offline" not in machines.output
     assert operator.check()["problems"] == []
@@ -220,6 +223,24 @@ def check_restored(machines: Machines, transactions: Transactions, committed_bef
     assert not transactions.aborted & of_transactions.keys()
     assert len(of_transactions) < len(transactions.committed), "the backup was not made while clients wrote"
     assert committed_offset(machines.bootstrap) == 1
+
+
+def end_of(bootstrap: str) -> int:
+    """The end of partition 2."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "outside"})
+    _, end_offset = consumer.get_watermark_offsets(TopicPartition("orders", 2), timeout=60)
+    consumer.close()
+    return int(end_offset)
+
+
+def check_positions(machines: Machines, lost_end: int) -> None:
+    """A reader at the end of the lost history misses none of the records that get far beyond it."""
+    new = [f"new-{number}" for number in range(2 * lost_end)]
+    producer = Producer({"bootstrap.servers": machines.bootstrap})
+    for value in new:
+        producer.produce("orders", value, partition=2)
+    assert producer.flush(60) == 0
+    assert of_librdkafka(machines.bootstrap, "orders", lost_end, len(new), partition=2) == new
 
 
 def check_clients_go_on(machines: Machines, zombies: list[Producer], reader: Consumer) -> None:

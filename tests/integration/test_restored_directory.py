@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 POSITION = 30  # amid the lost ones
 
 
-def of_librdkafka(bootstrap: str, topic: str, position: int, count: int) -> list[str]:
+def of_librdkafka(bootstrap: str, topic: str, position: int, count: int, *, partition: int = 0) -> list[str]:
     settings = {"bootstrap.servers": bootstrap, "group.id": "outside", "auto.offset.reset": "error"}
     consumer = Consumer(settings)
-    consumer.assign([TopicPartition(topic, 0, position)])
+    consumer.assign([TopicPartition(topic, partition, position)])
     found: list[str] = []
 
     def has_all() -> bool:

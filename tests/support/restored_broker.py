@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -52,15 +52,17 @@ class RestoredBroker:
 
 @contextmanager
 def restored_broker(
-    folder: Path, *arguments: str, settings: Mapping[str, str] | None = None
+    folder: Path, *arguments: str, topics: Sequence[str] = ("orders", "empty")
 ) -> Iterator[RestoredBroker]:
-    """A broker with the records KEPT in `orders`, below a folder."""
-    with BrokerProcess(folder / "data", arguments=arguments, settings=settings) as broker:
+    """A broker with the records KEPT in `orders`, if that is one of its topics, below a folder."""
+    folder.mkdir(exist_ok=True)
+    with BrokerProcess(folder / "data", arguments=arguments) as broker:
         restored = RestoredBroker(broker)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in ("orders", "empty")]).values():
+        for created in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values() if topics else ():
             created.result(30)
-        restored.write(KEPT)
+        if "orders" in topics:
+            restored.write(KEPT)
         yield restored
         assert "Traceback" not in broker.output
         assert "partition_went_offline" not in broker.output

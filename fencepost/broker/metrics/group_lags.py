@@ -2,18 +2,20 @@
 
 Counting reads the headers of batches. So each scrape counts a bounded number of batches, and while the group's position
 stays, the next scrape continues there. Batches not yet counted add their offsets, which are never fewer than their
-records. The lag of a group that stands still is exact after a few scrapes, however large it is.
+records, without those that a restored log has left out. The lag of a group that stands still is exact after a few
+scrapes, however large it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.broker.kernel.sliced_work import SlicedWork
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.reads.readable_records import count_readable_records
+from fencepost.broker.log.reads.readable_records import count_readable_records, count_skipped_offsets
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.storage.disk import StorageError
 from fencepost.diagnosis.lag import NO_TIME_MS, Lag, Offsets, ReadableRecords, lag_of
@@ -132,7 +134,12 @@ class GroupLags:
 
 
 def _group_lag(one: CommittedOffset, position: int, readable: ReadableRecords | None, now_ms: int) -> GroupLag:
-    lag = lag_of(one.offset, one.offsets.of_readers, readable)
+    stable = one.offsets.last_stable_offset
+    skipped_count = 0
+    if readable is not None and readable.next_offset < stable:
+        with contextlib.suppress(StorageError, DamagedLogError):
+            skipped_count = count_skipped_offsets(one.log, readable.next_offset, stable)
+    lag = lag_of(one.offset, one.offsets.of_readers, readable, skipped_count=skipped_count)
     if readable is None:
         return GroupLag(one, lag, None)
     first_ms = readable.first_ms

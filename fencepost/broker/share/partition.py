@@ -142,7 +142,7 @@ class SharePartition:
         """Acquire for a member the available records of the batches that were read.
 
         fetch_offset:  the offset of the read; offsets missing between it and the last batch are not in the log.
-        aborted:       batches of aborted transactions, in order; they are archived.
+        aborted:       batches of aborted transactions, or without records, in order; they are archived.
         maximum_count: bound of the number of records; in BATCH_OPTIMIZED the last batch comes whole.
         batch_size:    newly acquired records are divided, at batch boundaries, into ranges of this size.
         """
@@ -318,6 +318,7 @@ class SharePartition:
                 if held.last_offset > last_offset:
                     kept.append(held._replace(first_offset=last_offset + 1))
             acquired = kept
+            self._archive_available(*batch)  # in RECORD_LIMIT, as it may be longer than any number of fetches
         return acquired
 
     # Acknowledging

@@ -16,7 +16,7 @@ from fencepost.protocol.record_batch import iterate_batches
 
 
 class ReadBatches(NamedTuple):
-    """Batches in `records`, the position of each, and those of aborted transactions."""
+    """Batches in `records`, the position of each, and those of aborted transactions or without records."""
 
     records: memoryview
     batches: list[OffsetRange]
@@ -39,7 +39,7 @@ def read_batches(
         batches.append(offsets)
         positions.append(position)
         position += header.size_bytes
-        if transactions.hide(batch):
+        if transactions.hide(batch) or not header.records_count:
             aborted.append(offsets)
         if header.last_offset >= last_offset:
             break

@@ -11,6 +11,7 @@ import pytest
 from fencepost.broker.group.offsets.records import OffsetAndMetadata
 from fencepost.broker.group.shard import GroupSummary
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.append.skipped_offsets import skipped_spans
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.producers.verification import VerificationGuard
 from fencepost.broker.metrics import group_lags
@@ -205,3 +206,15 @@ async def test_families_of_one_scrape_agree_however_many_commits_and_writes_come
             assert found[f"{END}{labels}"] == found[f"{READABLE}{labels}"] + found[f"{BLOCKED}{labels}"]
             total = f'kafka_consumergroup_lag_sum{{consumergroup="{group_id}",topic="orders"}}'
             assert found[total] == found[f"{END}{labels}"]
+
+
+@pytest.mark.parametrize("offset", [0, 300, 500_000])
+async def test_offsets_that_a_restored_log_has_left_out_are_no_lag_for_readers(world: World, offset: int) -> None:
+    for _ in range(300):  # more than one scrape counts
+        world.append(1)
+    world.log().skip_offsets(skipped_spans(300, 1_000_000_000), now_ms=world.now_ms)
+    world.append(3)
+    world.commit("billing", offset)
+    end_lag, readable, blocked, _ = await world.lags("billing")
+    assert (end_lag, blocked) == (1_000_000_303 - offset, 0)
+    assert readable == 3 + max(0, 300 - offset)

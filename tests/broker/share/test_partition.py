@@ -546,3 +546,15 @@ def test_the_start_moves_over_no_record_that_waits_even_if_the_log_has_lost_it()
     assert reader.fetch("a", maximum_count=10) == [(50, 59, 1)]
     reader.partition.apply(reader.partition.settle(0, 9, RecordState.ARCHIVED))
     assert reader.partition.start_offset == 50
+
+
+@pytest.mark.parametrize("mode", list(AcquireMode))
+def test_a_batch_without_records_is_passed_over_however_many_offsets_it_takes(mode: AcquireMode) -> None:
+    reader = Reader(log_end_offset=10)
+    assert reader.fetch(mode=mode) == [(0, 9, 1)]
+    skipped, new = OffsetRange(10, 1_000_000_009), OffsetRange(1_000_000_010, 1_000_000_019)
+    for _ in range(2):  # the first passes over them, and may have no more in flight
+        assert reader.fetch(mode=mode, batches=[skipped, new], aborted=(skipped,)) == []
+    assert reader.acknowledge((0, 9, [ACCEPT])) is ErrorCode.NONE
+    assert reader.partition.start_offset == 1_000_000_010
+    assert reader.fetch(mode=mode, batches=[new]) == [(1_000_000_010, 1_000_000_019, 1)]

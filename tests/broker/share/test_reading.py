@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.broker.log.append.skipped_offsets import SkippedSpan
 from fencepost.broker.log.log_types import AbortedRange
 from fencepost.broker.share.acquire_request import OffsetRange
 from fencepost.broker.share.partition import Acquired
@@ -60,3 +61,11 @@ def test_batches_of_aborted_transactions_are_distinguished_from_others() -> None
     read = read_batches(memoryview(b"".join(parts)), [AbortedRange(PRODUCER_ID, 0)], 9)
     assert read.aborted == [OffsetRange(0, 1), OffsetRange(4, 5)]
     assert read.batches[-1] == OffsetRange(9, 9)
+
+
+def test_a_batch_without_records_is_for_no_member() -> None:
+    skipped = SkippedSpan(5, 1_000_000_000)
+    records = memoryview(batch(0, 5) + skipped.batch(3, 0) + batch(skipped.end_offset, 2))
+    read = read_batches(records, None, skipped.end_offset)
+    assert len(read.batches) == 3
+    assert read.aborted == [OffsetRange(5, skipped.end_offset - 1)]

@@ -51,6 +51,25 @@ def count_readable_records(log: CountedLog, offset: int, end_offset: int, most_b
     return ReadableRecords(0, end_offset, NO_TIME_MS)
 
 
+def count_skipped_offsets(log: CountedLog, offset: int, end_offset: int) -> int:
+    """Count the offsets that a restored log has left out: those of batches without records that begin its segments.
+
+    Segments that are not on this node are taken for full of records. Raises StorageError; DamagedLogError.
+    """
+    skipped_count = 0
+    for segment in log.segments.from_offset(offset):
+        segment_end = log.segments.next_base_offset(segment) or end_offset
+        if segment_end - segment.base_offset <= segment.size_bytes:
+            continue  # as it may be with records alone: nearly all segments
+        try:
+            first = next(_batches(segment, segment.base_offset, end_offset), None)
+        except SegmentNotLocalError:
+            continue
+        if first is not None and not first.header.records_count:
+            skipped_count += max(0, min(first.header.last_offset + 1, end_offset) - max(segment.base_offset, offset))
+    return skipped_count
+
+
 def _batches(segment: Segment, offset: int, end_offset: int) -> Iterator[ScannedBatch]:
     for batch in segment.scan_from(max(0, offset - segment.base_offset)):
         if batch.header.base_offset >= end_offset:

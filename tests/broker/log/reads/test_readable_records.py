@@ -7,9 +7,10 @@ import random
 
 import pytest
 
+from fencepost.broker.log.append.skipped_offsets import LONGEST_SPAN, skipped_spans
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
-from fencepost.broker.log.reads.readable_records import count_readable_records
+from fencepost.broker.log.reads.readable_records import count_readable_records, count_skipped_offsets
 from fencepost.diagnosis.lag import NO_TIME_MS, ReadableRecords
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.log.compaction.test_cleaner import COMPACTED, clean
@@ -111,3 +112,14 @@ async def test_the_time_is_that_of_the_first_batch_that_is_read(world: LogWorld)
     await log.flushed()
     assert count_readable_records(log, 0, 4, 10) == ReadableRecords(2, 4, NOW_MS + 2)
     assert count_readable_records(log, 0, 2, 10) == ReadableRecords(0, 2, NO_TIME_MS)
+
+
+async def test_offsets_that_were_left_out_are_counted_from_any_offset(world: LogWorld) -> None:
+    log = world.create()
+    world.append(b"a", b"b", b"c")
+    log.skip_offsets(skipped_spans(3, 2 * LONGEST_SPAN + 10_000), now_ms=NOW_MS)
+    world.append(b"d")
+    end_offset = log.log_end_offset
+    for offset, skipped_count in ((0, 2 * LONGEST_SPAN + 10_000), (5, 2 * LONGEST_SPAN + 9_998), (end_offset - 1, 0)):
+        assert count_skipped_offsets(log, offset, end_offset) == skipped_count
+    assert count_skipped_offsets(log, 0, 13) == 10
