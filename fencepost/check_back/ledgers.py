@@ -27,7 +27,7 @@ TIMEOUT_S: Final = 30.0
 TAIL: Final = 64
 LONGER: Final = 16
 """A sink's own topic is read from as near to its end as the decision is found: a batch takes four offsets."""
-SHARED_TAIL: Final = 100_000
+SHARED_TAIL: Final = 20_000
 """How many offsets are searched in a topic of many sinks: decisions before that are older than any transaction."""
 DONE: Final = "/done"
 

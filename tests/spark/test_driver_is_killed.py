@@ -6,15 +6,22 @@ All queries run in one Spark. Each is held at its own point of its second batch;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fencepost.broker.check_back_host.decided_batches import FIRST_MS, PAUSE_S
+from fencepost.check_back.decided import is_job, sink_of
 from fencepost.protocol.api_keys import ApiKey
+from tests.spark.wire import Passing
 from tests.spark.world import Point, counts, world
+from tests.support.conditions import until
 
+BOUND_S = FIRST_MS / 1000 + PAUSE_S + 45.0
+"""The broker's, and what a busy machine adds."""
 PRODUCE, INIT, END = ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN
 
 
@@ -108,3 +115,43 @@ def test_a_killed_driver_goes_on_without_loss_or_copy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["fencepost", "kafka"])
 def test_a_driver_that_is_killed_at_any_step_goes_on_without_loss_or_copy(kind: str, tmp_path: Path) -> None:
     check_kill(kind, tmp_path, tuple(CASES))
+
+
+def committing_second_task_of_a_job() -> Callable[[Passing], bool]:
+    """One transaction of a batch job without a sink's name is committed, and the next one is not."""
+    ends: list[str] = []
+
+    def matches(passing: Passing) -> bool:
+        if passing.api is not END or passing.is_reply:
+            return False
+        sink = sink_of(passing.transactional_id)
+        if sink is None or not is_job(sink):
+            return False
+        ends.append(passing.transactional_id)
+        return len(ends) > 1
+
+    return matches
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_broker_finishes_what_a_killed_driver_has_decided_though_nobody_starts_it_again(tmp_path: Path) -> None:
+    with world("fencepost", tmp_path) as here:
+        # Not recorded: commits of the broker itself do not pass the wire.
+        query = here.flow("nobody-restarts", partitions=4, is_recorded=False)
+        job = here.flow("nobody-saves-again", batches=1, partitions=4, is_recorded=False)
+        holds = [
+            here.wire.hold(Point(query.sink, "task", END, decided=2, nth=3)),
+            here.wire.hold(committing_second_task_of_a_job()),
+        ]
+        with here.spark() as spark, ThreadPoolExecutor(1) as thread:
+            spark.ask("start", **query.fields)
+            holds[0].wait()
+            saving = thread.submit(spark.ask, "save", **{**job.fields, "options": {}})
+            holds[1].wait()
+            spark.kill()  # between two commits of each
+            assert saving.exception() is not None
+        for hold in holds:
+            here.wire.drop(hold)
+        until(lambda: (here.values(query), here.values(job)) == (query.expected, job.expected), timeout_s=BOUND_S)
+        assert here.open_transactions() == []

@@ -34,6 +34,8 @@ SINKS_AT_ONCE: Final = 16
 ENDS_AT_ONCE: Final = 32
 WARNING_PAUSE_S: Final = 60.0
 """Between two warnings about a sink whose decision cannot be read."""
+LARGE_BYTES: Final = 200_000
+"""Decisions beyond it, of some thousand tasks, are read by a thread."""
 STEP: Final = 1_000
 """Transactional ids that one step of the event loop examines."""
 PASSING: Final = frozenset((ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -75,18 +77,14 @@ class DecidedBatches:
         due, tasks.due = tasks.due, {}
         trusted = self._trusted()
         looks = []
-        count = 0
         for sink, ids in list(tasks.open.items()):
-            found = self._still_open(sink, list(ids))
+            found = await self._still_open(sink, list(ids))
             oldest_ms = min((one.start_ms for one in found), default=None)
             if oldest_ms is not None and (sink in due or oldest_ms <= self._clock.now_ms() - FIRST_MS):
                 looks.append(self._look_in_turn(sink, found, due.get(sink, set()), trusted))
             else:
                 tasks.unfinished.pop(sink, None)
-            count += len(ids)
-            if count >= STEP:
-                count = 0
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
         await asyncio.gather(*looks)
         for sink in self._warned_s.keys() - tasks.open.keys():
             del self._warned_s[sink]
@@ -100,10 +98,12 @@ class DecidedBatches:
             return tuple(sorted(topic.name for topic in metadata.all() if topics.is_trusted(topic.name)))
         return tuple(name for name in topics.names if metadata.get(name) is not None)
 
-    def _still_open(self, sink: str, ids: list[str]) -> list[TransactionMetadata]:
+    async def _still_open(self, sink: str, ids: list[str]) -> list[TransactionMetadata]:
         """The open transactions among ids of a sink; forgets the others."""
         found, ended = [], []
-        for transactional_id in ids:
+        for number, transactional_id in enumerate(ids, 1):
+            if number % STEP == 0:
+                await asyncio.sleep(0)
             one = self._transactions.find(transactional_id)
             if not isinstance(one, ErrorCode):
                 if one.state.is_open:
@@ -144,12 +144,17 @@ class DecidedBatches:
             except TimeoutError:
                 unread = f"{topic} was not read to its end within {READ_S:g} s: an open transaction may hide it"
                 continue
-            batch = None if record is None else self._batch(topic, sink, record)
+            batch = None if record is None else await self._batch(topic, sink, record)
             if batch is not None and record is not None:
                 batches.append(batch)
                 decided_ms = min(decided_ms, record.timestamp_ms)
         tokens = {token for batch in batches for token in batch.tokens}
-        decided = [one for one in found if _token(one) in tokens]
+        decided: list[TransactionMetadata] = []
+        undecided: list[TransactionMetadata] = []
+        for number, one in enumerate(found, 1):
+            (decided if _token(one) in tokens else undecided).append(one)
+            if number % STEP == 0:
+                await asyncio.sleep(0)
         if decided:
             await self._finish(sink, decided, batches, decided_ms)
         else:
@@ -157,14 +162,14 @@ class DecidedBatches:
         if not unread:
             self._warned_s.pop(sink, None)
             self._tasks.held.pop(sink, None)
-            for one in found:
-                if (one.transactional_id, one.start_ms) in due and _token(one) not in tokens:
+            for one in undecided:
+                if (one.transactional_id, one.start_ms) in due:
                     self._tasks.mark(one.transactional_id, one.start_ms)
         elif due:
             self._tasks.held[sink] = len(due)
             self._warn(sink, unread, len(due))
 
-    def _batch(self, topic: str, sink: str, record: LatestRecord) -> DecidedBatch | None:
+    async def _batch(self, topic: str, sink: str, record: LatestRecord) -> DecidedBatch | None:
         """The batch that a record decides; None if it is no decision."""
         read = self._read.get((topic, sink))
         if read is not None and read[0] is record:
@@ -172,7 +177,10 @@ class DecidedBatches:
         batch = None
         if record.value is not None:
             try:
-                batch = batch_of(sink, record.value)
+                is_large = len(record.value) > LARGE_BYTES
+                batch = (
+                    await asyncio.to_thread(batch_of, sink, record.value) if is_large else batch_of(sink, record.value)
+                )
             except ValueError as error:
                 log.warning("decision_unreadable", topic=topic, sink=sink, reason=str(error))
             else:
