@@ -9,12 +9,18 @@ from scripts.benchmarks.figures import Figure, Round, Sample, Target
 from scripts.benchmarks.measuring import topic_of
 
 PARTITIONS_COUNT = 4
-RECORD_BYTES = 100
+RECORDS_BYTES = (100, 1000)
+TASKS_COUNTS = (2, 8)
+SINKS = ("kafka", "fencepost")
 
 
 def measure(round_: Round) -> Iterator[Sample]:
     broker = round_.running()
-    rows = round_.sizes["rows_per_batch"]
+    cases = [
+        {"record_bytes": record_bytes, "rows": round_.sizes["bytes_per_batch"] // record_bytes, "tasks": tasks}
+        for record_bytes in RECORDS_BYTES
+        for tasks in TASKS_COUNTS
+    ]
     with (
         topic_of(broker, f"spark-own-{round_.number}", PARTITIONS_COUNT) as kafka_topic,
         topic_of(broker, f"spark-exactly-once-{round_.number}", PARTITIONS_COUNT) as fencepost_topic,
@@ -25,28 +31,34 @@ def measure(round_: Round) -> Iterator[Sample]:
             "spark-sinks",
             bootstrap=bootstrap(broker),
             topics={"kafka": kafka_topic, "fencepost": fencepost_topic},
-            rows=rows,
-            record_bytes=RECORD_BYTES,
+            cases=cases,
             batches=round_.sizes["batches"],
         )
-    batches_ms = {sink: result[sink] for sink in ("kafka", "fencepost")}
-    for sink, batch_ms in batches_ms.items():
-        yield Sample("rows", 1000 * rows / batch_ms, "/s", f'format("{sink}")')
-        yield Sample("batch", batch_ms, "ms", f'format("{sink}")')
-    yield Sample("rows, exactly once to Spark's own", batches_ms["kafka"] / batches_ms["fencepost"], "times")
-    yield Sample("batch, exactly once to Spark's own", batches_ms["fencepost"] / batches_ms["kafka"], "times")
+    for case, measured in zip(cases, result["cases"], strict=True):
+        name = f"{case['record_bytes']:,} B, {case['tasks']} tasks"
+        batch_ms, cpu_ms = measured["batch_ms"], measured["cpu_ms"]
+        for sink in SINKS:
+            yield Sample("rows", 1000 * case["rows"] / batch_ms[sink], "/s", f'{name}: format("{sink}")')
+            yield Sample("batch", batch_ms[sink], "ms", f'{name}: format("{sink}")')
+            yield Sample("processor time of Spark", cpu_ms[sink], "ms/batch", f'{name}: format("{sink}")')
+        yield Sample("peak memory of a Python worker", measured["worker_bytes"] / 2**20, "MiB", name)
+        yield Sample(
+            "processor time, exactly once to Spark's own", cpu_ms["fencepost"] / cpu_ms["kafka"], "times", name
+        )
+        yield Sample("rows, exactly once to Spark's own", batch_ms["kafka"] / batch_ms["fencepost"], "times", name)
+        yield Sample("batch, exactly once to Spark's own", batch_ms["fencepost"] / batch_ms["kafka"], "times", name)
 
 
 FIGURES = (
     Figure(
         name="spark-sinks",
-        about="Spark writes batches of 100,000 rows of 100 B by its own sink and by the exactly-once one",
+        about="Spark writes batches of 10 MB, in rows of 100 B and 1 KB, by its own sink and the exactly-once one",
         measure=measure,
-        sizes={"rows_per_batch": 100_000, "batches": 6},
-        small_sizes={"rows_per_batch": 1_000, "batches": 1},
+        sizes={"bytes_per_batch": 10_000_000, "batches": 6},
+        small_sizes={"bytes_per_batch": 100_000, "batches": 1},
         targets=(
-            Target("rows, exactly once to Spark's own", 0.7, is_lower_bound=True),
-            Target("batch, exactly once to Spark's own", 1.5),
+            Target("rows, exactly once to Spark's own", 1.0, is_lower_bound=True),
+            Target("batch, exactly once to Spark's own", 1.1),
         ),
         needs_launches=False,
         needs_java=True,
