@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 from fencepost.spark.options import SinkOptions
 
 CONNECT_TIMEOUT_S = 30.0
-STATISTICS_INTERVAL_MS = 20
-"""The longest wait of a task for the pair of its one transaction."""
+STATISTICS_INTERVAL_MS = 5
+"""The longest wait of a task for the pair of its one transaction. Only the first statistics that have it are read."""
 MOST_IDLE_S = 300.0
 """Clients that were not used for longer are replaced: brokers may have closed their connections."""
 

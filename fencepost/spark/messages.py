@@ -94,17 +94,19 @@ class Layout:
             columns.get("headers"),
         )
 
+    def is_plain(self, chunk: Chunk) -> bool:
+        """Whether the rows have nothing but values and keys, and one topic: most do, and a task may write millions."""
+        return chunk.partitions is None and chunk.headers is None and self.topic is not None
+
     def records(self, chunk: Chunk) -> Iterator[tuple[str, Any, Any, dict[str, Any]]]:
         """Topic, value, key and the other arguments of `Producer.produce`, for each row.
 
-        Raises ValueError for a null topic. Most rows have nothing but keys and values, and a task may write millions.
+        Raises ValueError for a null topic.
         """
         keys = repeat(None) if chunk.keys is None else chunk.keys
-        if chunk.partitions is None and chunk.headers is None and self.topic is not None:
-            return zip(repeat(self.topic), chunk.values, keys, repeat({}))  # the values are bounded
         topics = (self._topic(chunk, index) for index in range(len(chunk.values)))
         more = (_more(chunk, index) for index in range(len(chunk.values)))
-        return zip(topics, chunk.values, keys, more)  # noqa: B905  # as above
+        return zip(topics, chunk.values, keys, more)  # noqa: B905  # the values are bounded
 
     def first_topic(self, chunk: Chunk) -> str:
         """The topic of a chunk's first record. Raises ValueError for a null topic."""
