@@ -63,38 +63,12 @@ def write(
     session = spark_session("fencepost-bench", driver_memory="1500m")
     register(session)
 
-    def run(sink: str, case: Mapping[str, int], count: int) -> tuple[list[int], float]:
-        """Durations of the batches after the first ones, and the mean of their processor time."""
-        query = (
-            session.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", case["rows"])
-            .option("numPartitions", case["tasks"])
-            .load()
-            .selectExpr(f"lpad(CAST(value AS STRING), {case['record_bytes']}, '0') AS value")
-            .writeStream.format(sink)
-            .option("kafka.bootstrap.servers", bootstrap)
-            .option("topic", topics[sink])
-            .option("checkpointLocation", tempfile.mkdtemp(prefix="fencepost-bench-"))
-            .start()
-        )
-
-        def cpu_after_ms(done: int) -> float:
-            while len(query.recentProgress) < done and query.isActive:
-                time.sleep(PAUSE_S)
-            return _cpu_ms()
-
-        before_ms = cpu_after_ms(WARM_UP_BATCHES)
-        cpu_ms = cpu_after_ms(WARM_UP_BATCHES + count) - before_ms
-        query.stop()
-        if query.exception() is not None:
-            raise RuntimeError(str(query.exception()))
-        measured = query.recentProgress[WARM_UP_BATCHES : WARM_UP_BATCHES + count]
-        if any(progress["numInputRows"] != case["rows"] for progress in measured):
-            raise RuntimeError(f"a batch had not {case['rows']:,} rows")
-        return [progress["durationMs"]["triggerExecution"] for progress in measured], cpu_ms / count
+    def run(sink: str, case: Mapping[str, int]) -> tuple[list[int], float]:
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": topics[sink]}
+        return _batches(session, sink, options, case, batches)
 
     for sink in topics:
-        run(sink, cases[0], batches)
+        run(sink, cases[0])
     yield None
     results = []
     for case in cases:
@@ -102,7 +76,7 @@ def write(
         durations_ms: dict[str, list[int]] = {sink: [] for sink in topics}
         cpu_ms: dict[str, list[float]] = {sink: [] for sink in topics}
         for sink in TURNS:
-            durations, cpu = run(sink, case, batches)
+            durations, cpu = run(sink, case)
             durations_ms[sink] += durations
             cpu_ms[sink].append(cpu)
         results.append(
@@ -114,6 +88,38 @@ def write(
         )
     yield {"cases": results}
     session.stop()
+
+
+def _batches(
+    session: Any, sink: str, options: Mapping[str, str], case: Mapping[str, int], count: int
+) -> tuple[list[int], float]:
+    """Durations of the batches after the first ones, and the mean of their processor time."""
+    query = (
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", case["rows"])
+        .option("numPartitions", case["tasks"])
+        .load()
+        .selectExpr(f"lpad(CAST(value AS STRING), {case['record_bytes']}, '0') AS value")
+        .writeStream.format(sink)
+        .options(**options)
+        .option("checkpointLocation", tempfile.mkdtemp(prefix="fencepost-bench-"))
+        .start()
+    )
+
+    def cpu_after_ms(done: int) -> float:
+        while len(query.recentProgress) < done and query.isActive:
+            time.sleep(PAUSE_S)
+        return _cpu_ms()
+
+    before_ms = cpu_after_ms(WARM_UP_BATCHES)
+    cpu_ms = cpu_after_ms(WARM_UP_BATCHES + count) - before_ms
+    query.stop()
+    if query.exception() is not None:
+        raise RuntimeError(str(query.exception()))
+    measured = query.recentProgress[WARM_UP_BATCHES : WARM_UP_BATCHES + count]
+    if any(progress["numInputRows"] != case["rows"] for progress in measured):
+        raise RuntimeError(f"a batch had not {case['rows']:,} rows")
+    return [progress["durationMs"]["triggerExecution"] for progress in measured], cpu_ms / count
 
 
 def _cpu_ms() -> float:
