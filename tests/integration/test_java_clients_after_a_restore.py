@@ -1,8 +1,10 @@
-"""Java's consumers, share consumers and MirrorMaker over a restored broker: each new record comes, and comes once."""
+"""Java's consumers, share consumers, MirrorMaker and Flink over a restored broker: each new record comes once."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from scripts.apache_kafka import KAFKA_VERSION
-from tests.compat.jvm import JVM_OPTIONS, class_path
+from tests.compat.jvm import FLINK, JVM_OPTIONS, class_path
 from tests.docs.test_moving_page import FILES, MIRROR_VERSION, QUICKER
 from tests.integration.test_restored_directory import of_librdkafka
 from tests.support.broker_process import BrokerProcess
@@ -159,3 +161,27 @@ def test_mirror_maker_copies_again_what_its_restored_target_has_lost(tmp_path: P
         source.write(NEW)
         with mirror(tmp_path, source.broker, target.broker):
             assert copied(target.broker, [*KEPT, *LOST, *NEW])
+
+
+def checkpoints_after(folder: Path, moment_s: float) -> list[Path]:
+    """The complete checkpoints that were written after a moment."""
+    return [one.parent for one in folder.rglob("_metadata") if one.parent.stat().st_mtime > moment_s]
+
+
+def test_a_checkpoint_of_flink_goes_on_with_the_first_new_record(tmp_path: Path) -> None:
+    jars = class_path(FLINK / "ivy.xml")
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    with restored_broker(tmp_path) as restored:
+        restored.copy()
+        restored.write(LOST)
+        program = [str(FLINK / "ReadingJob.java"), restored.broker.bootstrap, "orders", str(checkpoints)]
+        with java(jars, program, tmp_path / "before") as job:
+            until(lambda: job.has(LOST))
+            seen_s = time.time() + 1  # a checkpoint that is written now may have begun before
+            kept = shutil.copytree(until(lambda: checkpoints_after(checkpoints, seen_s))[-1], tmp_path / "kept")
+        restored.lose_and_restore()
+        restored.write(NEW)
+        with java(jars, [*program, str(kept)], tmp_path / "after") as job:
+            until(lambda: job.has(NEW))
+            assert job.lines == NEW
