@@ -17,6 +17,7 @@ from fencepost.broker.log.reads.time_search import searched_at_once
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches, read_records
+from tests.broker.log.compaction.test_cleaner import COMPACTED, clean
 from tests.support.log_world import NOW_MS, LogWorld
 
 
@@ -104,3 +105,23 @@ async def test_a_log_that_is_offline_is_left_alone(world: LogWorld) -> None:
     log.give_up(StorageError("a bad sector"))
     with pytest.raises(StorageError, match="offline"):
         log.skip_offsets(skipped_spans(0, 9), now_ms=NOW_MS)
+
+
+async def test_a_reader_at_any_of_them_gets_the_first_new_record_after_compaction_too(world: LogWorld) -> None:
+    log = world.create(COMPACTED)
+    world.append(b"old" * 100, key=b"a")
+    log.skip_offsets(skipped_spans(1, 3 * LONGEST_SPAN), now_ms=NOW_MS)
+    for number in range(5):
+        world.append(b"%d" % number * 300, key=b"b" if number else b"a")
+    assert await clean(world) == log.segments.active.base_offset
+    first_new = 1 + 3 * LONGEST_SPAN
+    assert [offset for offset, _ in read_from(world, 7)] == [first_new, first_new + 3, first_new + 4]
+    assert read_from(world, first_new - 1) == read_from(world, 0) == read_from(world, 7)
+
+
+async def test_records_may_be_deleted_up_to_any_of_them(world: LogWorld) -> None:
+    await world_with_skipped(world, 500)
+    assert world.orders.move_log_start(200) is ErrorCode.NONE
+    assert read_from(world, 200) == [(503, b"d"), (504, b"e")]
+    await world.restart()
+    assert world.orders.log_end_offset == 505
