@@ -58,7 +58,7 @@ class _TwoPhase(_Producer):  # type: ignore[misc]  # confluent-kafka has no type
         self._keeps_pair = keeps_pair = _keeps_pair()
 
         def took_statistics(text: str) -> None:
-            if not (keeps_pair and seen.has_pair):  # most of what they cost is to read them
+            if not (keeps_pair and seen.has_pair):  # reading them is half of their cost
                 seen.statistics = json.loads(text).get("eos")
             if own is not None:
                 own(text)
