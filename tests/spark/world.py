@@ -25,6 +25,7 @@ from fencepost.history.checker import check_file
 from fencepost.history.writer import HistoryWriter
 from fencepost.protocol.api_keys import ApiKey
 from fencepost.soak.free_port import free_port, free_ports
+from fencepost.spark.decision_topic import LEADER_MOVES, PAUSE_S
 from fencepost.two_phase import Coordinator
 from scripts.apache_kafka import ApacheKafka
 from tests.spark.program import ANSWER
@@ -439,7 +440,7 @@ class World:
         ranges, records = [], []
         with contextlib.closing(consumer):
             for partition in range(partitions):
-                low, high = consumer.get_watermark_offsets(ck.TopicPartition(topic, partition), timeout=TIMEOUT_S)
+                low, high = _watermarks(consumer, ck.TopicPartition(topic, partition))
                 ranges.append((topic, partition, low, high))
             consumer.assign([ck.TopicPartition(topic, partition, 0) for partition in range(partitions)])
             at_end: set[int] = set()
@@ -454,6 +455,20 @@ class World:
                 elif message.error().code() == ck.KafkaError._PARTITION_EOF:
                     at_end.add(message.partition())
         return ranges, records
+
+
+def _watermarks(consumer: ck.Consumer, partition: ck.TopicPartition) -> tuple[int, int]:
+    """The client does not ask again by itself while the partition moves to another leader."""
+    give_up_at_s = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=TIMEOUT_S)
+        except ck.KafkaException as error:
+            if error.args[0].name() not in LEADER_MOVES or time.monotonic() > give_up_at_s:
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return low, high
 
 
 @contextmanager
