@@ -54,7 +54,7 @@ LONG_FILES: dict[str, int] = {
     "fencepost/broker/produce/produce_append.py": 556,
     "fencepost/broker/storage/local_disk.py": 560,
     "fencepost/broker/transaction/service.py": 572,
-    "fencepost/broker/transaction/shard.py": 662,
+    "fencepost/broker/transaction/shard.py": 669,
     "fencepost/protocol/record_validation.py": 607,
 }
 

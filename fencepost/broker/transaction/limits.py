@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fencepost.broker.transaction.metadata import TransactionMetadata
-from fencepost.broker.transaction.names import expiration_ms, parse_expirations
+from fencepost.broker.transaction.names import parse_expirations
 from fencepost.broker.transaction.state_machine import TransactionVersion
 
 if TYPE_CHECKING:
@@ -36,14 +35,6 @@ class TransactionLimits:
     expirations_by_name: Sequence[tuple[str, int]] = ()
     two_phase_warn_age_ms: int = 3_600_000
     lowest_producer_id: int = 0
-
-    def expires_ms(self, metadata: TransactionMetadata) -> int:
-        """Return when an id without an open transaction expires: a multiple of the interval."""
-        kept_ms = self.transactional_id_expiration_ms
-        if self.expirations_by_name:
-            kept_ms = expiration_ms(self.expirations_by_name, metadata.transactional_id, kept_ms)
-        interval_ms = self.expiry_interval_ms
-        return -(-(metadata.last_update_ms + kept_ms) // interval_ms) * interval_ms
 
 
 def limits_of(settings: Settings) -> TransactionLimits:

@@ -32,6 +32,7 @@ from fencepost.broker.transaction.metadata import (
     new_transaction,
     to_value,
 )
+from fencepost.broker.transaction.names import expiration_ms
 from fencepost.broker.transaction.state_machine import (
     ACKNOWLEDGE,
     ADD_PARTITIONS,
@@ -424,14 +425,11 @@ class TransactionShard:
                 in_doubt.append(metadata)  # time ends it never
                 retry_ms = now_ms + limits.two_phase_warn_age_ms
             elif lookup(version, TransactionEvent.TIME_OUT, metadata.state) is not TableAction.IGNORE:
+                retry_ms = now_ms + limits.time_out_retry_ms
                 if self._sink_tasks is not None and not self._sink_tasks.may_time_out(metadata):
                     held.append(metadata)
-                    taken.append(transactional_id)
-                    moved[transactional_id] = now_ms + HELD_RETRY_MS
-                    continue
-                retry_ms = now_ms + limits.time_out_retry_ms
-                fencing = self._abort_records(metadata, now_ms)
-                if fencing is not None:
+                    retry_ms = now_ms + HELD_RETRY_MS
+                elif (fencing := self._abort_records(metadata, now_ms)) is not None:
                     due_records = fencing
                     timed_out.append(metadata)
             elif lookup(version, TransactionEvent.EXPIRE, metadata.state) is TableAction.FORGET:
@@ -564,12 +562,12 @@ class TransactionShard:
             return
         if self.prepared_without_completion:
             self.prepared_without_completion.pop(transactional_id, None)
-        if not (state is ONGOING or state is KEPT):
-            self._deadlines.set(transactional_id, self._limits.expires_ms(metadata))
-            return
-        if self._sink_tasks is not None:
+        is_open = state is ONGOING or state is KEPT
+        if is_open and self._sink_tasks is not None and transactional_id[-1:].isdecimal():  # as those of all tasks
             self._sink_tasks.opened(metadata)
-        if metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
+        if not is_open:
+            self._deadlines.set(transactional_id, expires_ms(metadata, self._limits))
+        elif metadata.timeout_ms != TWO_PHASE_COMMIT_TIMEOUT_MS:
             self._deadlines.set(transactional_id, metadata.start_ms + metadata.timeout_ms + 1)
         else:
             self._deadlines.set(transactional_id, metadata.start_ms + self._limits.two_phase_warn_age_ms)
@@ -612,6 +610,15 @@ class TransactionShard:
         self.prepared_without_completion.pop(transactional_id, None)
         self.forced_ends.pop(transactional_id, None)
         self._deadlines.clear(transactional_id)
+
+
+def expires_ms(metadata: TransactionMetadata, limits: TransactionLimits) -> int:
+    """Return when an id without an open transaction expires: a multiple of the interval."""
+    kept_ms = limits.transactional_id_expiration_ms
+    if limits.expirations_by_name:
+        kept_ms = expiration_ms(limits.expirations_by_name, metadata.transactional_id, kept_ms)
+    interval_ms = limits.expiry_interval_ms
+    return -(-(metadata.last_update_ms + kept_ms) // interval_ms) * interval_ms
 
 
 def _ended_as(metadata: TransactionMetadata, start_ms: int, *, committed: bool) -> ErrorCode:
