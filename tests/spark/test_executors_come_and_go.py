@@ -48,7 +48,7 @@ def test_a_task_that_speculation_runs_twice_counts_once(kind: str, tmp_path: Pat
 
 
 def test_an_executor_that_is_decommissioned_in_a_batch_takes_nothing_away(kind: str, tmp_path: Path) -> None:
-    leaving = {"spark_decommission_enabled": "true", "spark_storage_decommission_enabled": "true"}
+    leaving = {"spark_decommission_enabled": "true"}
     with world(kind, tmp_path) as here, here.spark("local-cluster[2,3,1024]", **leaving) as spark:
         flow = here.flow("decommissioned", batches=4, partitions=4, is_recorded=False)
         hold = here.wire.hold(Point(flow.sink, "task", ApiKey.PRODUCE))
