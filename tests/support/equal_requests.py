@@ -121,6 +121,7 @@ def end(
 
 async def new_producer(brokers: EqualBrokers, transactional_id: str | None = TRANSACTIONAL_ID) -> tuple[int, int]:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    await brokers.settle()  # one side may still be completing a transaction, and refuse
     response = await brokers.send(request, 4)
     assert response.error_code == ErrorCode.NONE
     return response.producer_id, response.producer_epoch

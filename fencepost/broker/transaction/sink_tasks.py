@@ -8,12 +8,15 @@ time-out is due: only with that mark a time-out ends them.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.transaction.metadata import TransactionMetadata
-from fencepost.check_back.decided import sink_of
+
+# Every id is looked at: the module that knows sinks is imported once there is one like it.
+_LIKE_A_TASK: Final = re.compile(r"-[0-9a-f]{8}-[0-9]+-[0-9]+\Z").search
 
 WATCH: Final = Place("watch over decided batches of sinks", Policy.RETRY)
 MARK_S: Final = 30.0
@@ -54,20 +57,20 @@ class SinkTasks:
 
     def opened(self, metadata: TransactionMetadata) -> None:
         """Take note of an open transaction, of any id. Called for each of its records."""
-        sink = sink_of(metadata.transactional_id)
+        sink = _sink_of(metadata.transactional_id)
         if sink is not None:
             self._note(sink, metadata)
 
     def may_time_out(self, metadata: TransactionMetadata) -> bool:
         """Whether time may end an open transaction: of a task only after its sink's decision was read."""
-        if sink_of(metadata.transactional_id) is None:
+        if _sink_of(metadata.transactional_id) is None:
             return True
         marked_s = self._marks.get((metadata.transactional_id, metadata.start_ms))
         return marked_s is not None and self._loop.time() - marked_s < MARK_S
 
     def ask(self, metadata: TransactionMetadata) -> None:
         """Have the watch read whether a transaction is decided whose time-out is due."""
-        sink = sink_of(metadata.transactional_id)
+        sink = _sink_of(metadata.transactional_id)
         assert sink is not None
         self.due.setdefault(sink, set()).add((metadata.transactional_id, metadata.start_ms))
         self.asked.set()
@@ -101,3 +104,12 @@ class SinkTasks:
     async def close(self) -> None:
         self._is_closed = True
         await end_tasks(self._task)
+
+
+def _sink_of(transactional_id: str) -> str | None:
+    """The sink of a task's transactional id; None for other ids."""
+    if not transactional_id[-1:].isdecimal() or _LIKE_A_TASK(transactional_id) is None:
+        return None
+    from fencepost.check_back.decided import sink_of
+
+    return sink_of(transactional_id)

@@ -49,6 +49,7 @@ _AWAITED = "the function that starts it awaits it, and gets its exception"
 _FORGETS = "takes one entry out of a dictionary, which cannot fail"
 
 ALLOWED: dict[str, str] = {
+    "fencepost.broker.check_back_host.decided_batches.DecidedBatches._batch": _AWAITED,
     "fencepost.broker.cluster.remote.remote_fetch.RemoteFetch.fetch": _FORGETS,
     "fencepost.broker.cluster.postgres.lease_store.PostgresLeaseStore._end.end": _AWAITED,
     "fencepost.broker.process.processes._serve": "signal handlers that set an event; and a task that it awaits",
