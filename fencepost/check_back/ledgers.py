@@ -34,7 +34,7 @@ DONE: Final = "/done"
 
 @dataclass
 class Ledger:
-    """A decision topic, as far as it was read. batches: by sink, the latest decisions that have no done mark.
+    """The part of a decision topic that was read. batches: by sink, the latest decisions that have no done mark.
 
     decided_ms: times of their records, by sink. unreadable: reasons why a record is no decision, by key.
     """

@@ -59,7 +59,7 @@ class SkippedSpan(NamedTuple):
 
 
 def offsets_to_skip(lost_s: float) -> int:
-    """The number of offsets to leave out. lost_s: seconds since the restored moment, as far as they are known."""
+    """The number of offsets to leave out. lost_s: seconds since the restored moment."""
     return min(max(SKIPPED_OFFSETS, int(lost_s * SKIPPED_PER_SECOND)), MOST_SKIPPED)
 
 
