@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -200,7 +201,10 @@ def test_a_check_back_that_is_killed_goes_on_counting_parks_and_takes_the_comman
         process.kill()
         process.start()
         until(lambda: process.events("transaction_parked"))
-        assert [one["checks"] for one in audit(bootstrap, name) if one["event"] == "question"] == [1, 2, 3]
+        counts = [one["checks"] for one in audit(bootstrap, name) if one["event"] == "question"]
+        # The audit is written before the journal: killed between the two, the check-back asks that question again.
+        assert [count for count, _ in groupby(counts)] == [1, 2, 3]
+        assert len(counts) <= 4
         source.answer = "commit"
         entry = command_entry(Command(token.transactional_id, "ask-again", None, int(time.time() * 1000)))
         writer = Producer({"bootstrap.servers": bootstrap})
