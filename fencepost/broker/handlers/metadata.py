@@ -281,7 +281,7 @@ async def _create(services: Services, name: str) -> ErrorCode:
 def _nodes_listed(services: Services) -> list[NodeEndpoint]:
     """The nodes that are alive, and those that were moments ago."""
     lost = (each.at(services.listener.name) for each in services.topics.placement.recently_lost())
-    return [*nodes_alive(services), *(NodeEndpoint(node.node_id, node.host, node.port) for node in lost)]
+    return [*nodes_alive(services), *(NodeEndpoint(node.node_id, node.host, node.port, node.rack) for node in lost)]
 
 
 def _response(services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]) -> MetadataResponse:

@@ -19,18 +19,20 @@ class NodeAddress(NamedTuple):
 
     listeners: the advertised name, host and port of each listener for clients. Clients of one that is missing get the
                address above.
+    rack:      its `broker.rack`.
     """
 
     node_id: int
     host: str
     port: int
     listeners: tuple[tuple[str, str, int], ...] = ()
+    rack: str | None = None
 
     def at(self, listener: str) -> NodeAddress:
         """The address for clients of a listener."""
         for name, host, port in self.listeners:
             if name == listener:
-                return NodeAddress(self.node_id, host, port)
+                return NodeAddress(self.node_id, host, port, rack=self.rack)
         return self
 
 

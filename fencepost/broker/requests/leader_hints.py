@@ -34,7 +34,7 @@ def nodes_alive(services: Services) -> list[NodeEndpoint]:
     listener = services.listener
     others = (each.at(listener.name) for each in services.topics.placement.other_nodes())
     here = NodeEndpoint(services.node_id, listener.host, listener.port, services.settings.broker_rack)
-    return [here, *(NodeEndpoint(node.node_id, node.host, node.port) for node in others)]
+    return [here, *(NodeEndpoint(node.node_id, node.host, node.port, node.rack) for node in others)]
 
 
 def endpoints_of(services: Services, node_ids: Collection[int]) -> list[NodeEndpoint]:

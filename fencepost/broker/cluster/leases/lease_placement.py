@@ -225,7 +225,7 @@ class LeasePlacement:
                 self._is_resigned = False
             self._due = None
             addresses = {
-                node_id: self._address(node_id, after.endpoints[node_id])
+                node_id: self._address(node_id, after)
                 for node_id, state in after.table.nodes.items()
                 if state is not NodeState.GONE
             }
@@ -234,7 +234,7 @@ class LeasePlacement:
                 self._came_s |= {node_id: now_s for node_id in addresses if node_id not in self._addresses}
             self._lost = {
                 node_id: (
-                    self._address(node_id, after.endpoints[node_id]),
+                    self._address(node_id, after),
                     # Of a node that was lost before this one started, too; and a clock that jumps keeps none for ever.
                     min(now_s - gone_for_s, self._lost[node_id][1] if node_id in self._lost else now_s),
                 )
@@ -259,9 +259,10 @@ class LeasePlacement:
         for callback in list(self.on_changed):
             callback(topic_partition)
 
-    def _address(self, node_id: NodeId, endpoints: Endpoints) -> NodeAddress:
+    def _address(self, node_id: NodeId, known: StoredLeases) -> NodeAddress:
+        endpoints = known.endpoints[node_id]
         host, port = endpoints.get(self.between_nodes, ("", NO_PORT))
-        return NodeAddress(node_id, host, port, _listeners(endpoints))
+        return NodeAddress(node_id, host, port, _listeners(endpoints), known.racks.get(node_id))
 
 
 def _listeners(endpoints: Endpoints) -> tuple[tuple[str, str, int], ...]:

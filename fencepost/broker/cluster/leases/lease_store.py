@@ -47,7 +47,7 @@ Endpoints = Mapping[str, tuple[str, int]]
 class StoredLeases:
     """The rows, read at one moment, read_ms. endpoints: addresses of each node; since_ms: start of the state of each
     node, by the same clock as read_ms; last_state: state of each partition, by its last leader; held: the ids of
-    deleted topics whose deletion a node may not have read yet."""
+    deleted topics whose deletion a node may not have read yet; racks: of the nodes that have one."""
 
     table: LeaseTable = field(default_factory=LeaseTable)
     endpoints: Mapping[NodeId, Endpoints] = field(default_factory=dict)
@@ -55,6 +55,7 @@ class StoredLeases:
     last_state: Mapping[TopicPartition, LastLeaderState] = field(default_factory=dict)
     read_ms: int = 0
     held: Mapping[NodeId, Collection[bytes]] = field(default_factory=dict)
+    racks: Mapping[NodeId, str] = field(default_factory=dict)
 
     def gone_for_s(self, node_id: NodeId) -> float | None:
         """The seconds since a node has gone; None of one that is there. 0 if the clock was set back meanwhile."""

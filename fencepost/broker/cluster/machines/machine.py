@@ -104,7 +104,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
         await founding.close()
     # Flushes have requests of their own, so that seals do not hold them up.
     objects = ClusterObjects(cluster_id, of_flushes=S3Objects(location), in_background=S3Objects(location))
-    store = PostgresLeaseStore(address, lease_s=lease_s)
+    store = PostgresLeaseStore(address, lease_s=lease_s, rack=settings.broker_rack)
     rows = _rows(store, cluster_id)
     member = PostgresMember(
         store,

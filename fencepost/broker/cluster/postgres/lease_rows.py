@@ -39,14 +39,19 @@ async def read_leases(connection: Connection) -> StoredLeases:
     """Read all rows, as of one moment if the transaction is REPEATABLE READ."""
     table = LeaseTable()
     endpoints: dict[NodeId, Endpoints] = {}
+    racks: dict[NodeId, str] = {}
     last_state = {}
     since_ms = {}
     read_ms = 0
-    for row in await connection.fetch("SELECT node_id, state, since, listeners, clock_timestamp() AS read FROM nodes"):
+    for row in await connection.fetch(
+        "SELECT node_id, state, since, listeners, rack, clock_timestamp() AS read FROM nodes"
+    ):
         read_ms = int(row["read"].timestamp() * 1000)
         table.nodes[row["node_id"]] = NodeState(row["state"])
         since_ms[row["node_id"]] = int(row["since"].timestamp() * 1000)
         endpoints[row["node_id"]] = decode_endpoints(row["listeners"])
+        if row["rack"] is not None:
+            racks[row["node_id"]] = row["rack"]
     cursor = await connection.cursor(
         "SELECT name, topic_id, partition, leader, leader_epoch, wanted, log_start_offset, sealed_end "
         "FROM partitions JOIN topics USING (topic_id)"
@@ -58,7 +63,7 @@ async def read_leases(connection: Connection) -> StoredLeases:
             table.partitions[topic_partition] = PartitionLease(topic_id.bytes, leader, epoch, True, wanted)
             last_state[topic_partition] = LastLeaderState(sealed_end, log_start)
         await asyncio.sleep(0)
-    return StoredLeases(table, endpoints, since_ms, last_state, read_ms)
+    return StoredLeases(table, endpoints, since_ms, last_state, read_ms, racks=racks)
 
 
 async def write_node(connection: Connection, change: NodeChange) -> None:

@@ -85,12 +85,13 @@ class Renewal(NamedTuple):
 class PostgresLeaseStore(PostgresMetadataStore):
     """The metadata store of one node with its lease.
 
-    lease_s: length of a lease after a renewal, by PostgreSQL's clock.
+    lease_s: length of a lease after a renewal, by PostgreSQL's clock. rack: of the node; others show it to clients.
     """
 
-    def __init__(self, address: PostgresAddress, *, lease_s: float) -> None:
+    def __init__(self, address: PostgresAddress, *, lease_s: float, rack: str | None = None) -> None:
         super().__init__(address)
         self.lease_s = lease_s
+        self._rack = rack
         # Apart from the metadata, so that no renewal waits behind a slow query.
         self._renewals = Session(address, lambda: self.session_name("lease"), statement_timeout_s=lease_s)
 
@@ -189,11 +190,11 @@ class PostgresLeaseStore(PostgresMetadataStore):
             assert change is not None, "a node may always start"
             await connection.execute(
                 "INSERT INTO nodes "
-                "(node_id, incarnation, state, listeners, lease_until, since, version, compatibility) "
-                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 s', clock_timestamp(), $6, $7) "
+                "(node_id, incarnation, state, listeners, lease_until, since, version, compatibility, rack) "
+                "VALUES ($1, $2, $3, $4, clock_timestamp() + $5 * interval '1 s', clock_timestamp(), $6, $7, $8) "
                 "ON CONFLICT (node_id) DO UPDATE SET incarnation = excluded.incarnation, state = excluded.state, "
                 "listeners = excluded.listeners, lease_until = excluded.lease_until, since = excluded.since, "
-                "version = excluded.version, compatibility = excluded.compatibility",
+                "version = excluded.version, compatibility = excluded.compatibility, rack = excluded.rack",
                 node_id,
                 self.incarnation,
                 change.state.value,
@@ -201,6 +202,7 @@ class PostgresLeaseStore(PostgresMetadataStore):
                 self.lease_s,
                 build_version(),
                 COMPATIBILITY,
+                self._rack,
             )
             await write_placed(connection, table, change.placed)
             return fence

@@ -22,7 +22,7 @@ from fencepost.broker.storage.disk import StorageError
 
 log = get_logger(__name__)
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 FIRST_WITH_HISTORY: Final = 3
 """The first format that records the location of its tables."""
 
@@ -104,6 +104,7 @@ CREATE TABLE segments (
     has_aborted boolean NOT NULL,
     leader_epoch int NOT NULL,
     checksums bytea,
+    stable_end bigint,
     PRIMARY KEY (topic_id, partition, base_offset),
     CHECK (end_offset > base_offset)
 );
@@ -200,6 +201,9 @@ _UPGRADES: Final[dict[int, str]] = {
     ALTER TABLE cluster ADD COLUMN timeline int;
     ALTER TABLE nodes ADD COLUMN version text;
     ALTER TABLE nodes ADD COLUMN compatibility int;
+    """,
+    3: """
+    ALTER TABLE segments ADD COLUMN stable_end bigint;
     """,
 }
 """Statements that turn the tables of a format into the next, while brokers of the version before it work on them."""

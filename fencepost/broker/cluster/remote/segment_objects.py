@@ -31,6 +31,7 @@ from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectSto
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.log.files.file_names import file_name
+from fencepost.broker.log.files.producer_snapshot import NO_OFFSET, CorruptSnapshot, decoding_steps
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
 from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, storage_error
@@ -56,7 +57,7 @@ class SegmentObjects:
         return self.name(key, sealed).files(sealed.end_offset, has_aborted=sealed.has_aborted)
 
     async def upload(self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str) -> RemoteSegmentMetadata:
-        """Store the files of a segment; return it with their checksums.
+        """Store the files of a segment; return it with their checksums and its stable end.
 
         Raises ObjectStoreError; StorageError if a file cannot be read, or the log file is damaged: then the store
         may have the only good copy.
@@ -65,6 +66,7 @@ class SegmentObjects:
         """
         name = self.name(key, sealed)
         found = {}
+        stable_end = None
         for suffix in reversed(suffixes_of(has_aborted=sealed.has_aborted)):
             path = f"{directory}/{_file(sealed, suffix)}"
             object_name = name.file(suffix, sealed.end_offset)
@@ -80,8 +82,11 @@ class SegmentObjects:
                 if content is None:
                     raise StorageError(f"{path} is missing")
                 found[suffix] = await run_in_slices(checksum_in_steps([memoryview(content)]), SLICE_S)
+                if suffix == SNAPSHOT_SUFFIX:
+                    stable_end = await run_in_slices(_stable_end(content, sealed.end_offset), SLICE_S)
                 await self._store.put(object_name, content)
-        return sealed._replace(checksums=b"".join(found[one] for one in suffixes_of(has_aborted=sealed.has_aborted)))
+        checksums = b"".join(found[one] for one in suffixes_of(has_aborted=sealed.has_aborted))
+        return sealed._replace(checksums=checksums, stable_end=stable_end)
 
     async def _check(self, path: str, sealed: RemoteSegmentMetadata) -> bytes:
         """Check a log file by the CRCs of its batches; return its checksum. Raises StorageError."""
@@ -134,6 +139,16 @@ class SegmentObjects:
             await run_in_slices(check_object(object_name, file, sealed, suffix), SLICE_S)
         finally:
             file.close()
+
+
+def _stable_end(snapshot: bytes, end_offset: int) -> SlicedWork[int | None]:
+    """The first offset of an open transaction by the producers' state at an offset, else that offset; None if the state
+    cannot be read."""
+    producers = yield from decoding_steps(snapshot, end_offset)
+    if isinstance(producers, CorruptSnapshot):
+        return None
+    open_offsets = (one.current_transaction_first_offset for one in producers)
+    return min((offset for offset in open_offsets if offset != NO_OFFSET), default=end_offset)
 
 
 def check_object(object_name: str, file: LogFile, sealed: RemoteSegmentMetadata, suffix: str) -> SlicedWork[None]:

@@ -37,6 +37,8 @@ class RemoteSegmentMetadata(NamedTuple):
     leader_epoch:     epoch of its last records.
     object_id:        id by which the store names its files.
     checksums:        checksums of its files, back to back; None of a segment stored by an earlier version.
+    stable_end:       offset, at most end_offset, below which the records up to end_offset decide all transactions; None
+                      of a segment stored by an earlier version.
     """
 
     base_offset: int
@@ -47,6 +49,7 @@ class RemoteSegmentMetadata(NamedTuple):
     leader_epoch: int
     object_id: UUID
     checksums: bytes | None = None
+    stable_end: int | None = None
 
 
 class RemoteLogStore(Protocol):

@@ -98,7 +98,7 @@ async def test_a_topic_is_placed_as_it_is_created_and_both_know_where(two: tuple
 async def test_a_node_has_an_address_for_the_clients_of_each_listener(two: tuple[Member, Member]) -> None:
     (node,) = two[0].placement.other_nodes()
     assert node[:3] == (2, "10.0.0.1", 9002)
-    assert node.at("CLIENTS") == (2, "example.org", 9102, ())
+    assert node.at("CLIENTS") == (2, "example.org", 9102, (), None)
     assert node.at("UNKNOWN")[:3] == (2, "10.0.0.1", 9002)
     assert two[0].placement.address(2) == node
 
@@ -107,7 +107,7 @@ async def test_a_socket_between_processes_has_an_address_without_a_port(two: tup
     socket = {"INTERNAL": ("/data/node.2/.socket", NO_PORT)}
     assert await two[1].store.node_event(2, NodeEvent.STARTED, endpoints=socket)
     await two[0].placement.refresh()
-    assert two[0].placement.address(2) == (2, "/data/node.2/.socket", NO_PORT, ())
+    assert two[0].placement.address(2) == (2, "/data/node.2/.socket", NO_PORT, (), None)
 
 
 async def test_a_topic_that_grows_keeps_what_is_placed_and_one_that_is_deleted_leaves_nothing(

@@ -409,6 +409,17 @@ async def test_a_broker_of_another_version_is_named_in_the_log_and_one_that_cann
     await fifth.start()
 
 
+async def test_the_rack_of_a_node_is_that_of_its_last_start(three: list[Node]) -> None:
+    assert (await three[0].store.load_leases()).racks == {}
+    for rack in ("a", "b", None):
+        three[1].store = PostgresLeaseStore(three[1].store.address, lease_s=LEASE_S, rack=rack)
+        try:
+            await three[1].start()
+            assert (await three[0].store.load_leases()).racks == ({} if rack is None else {2: rack})
+        finally:
+            await three[1].store.close()
+
+
 async def test_brokers_without_a_node_id_get_the_lowest_that_are_free(make: Make) -> None:
     nodes = [await make(0) for _ in range(3)]
     ids = await asyncio.gather(*(node.store.reserve_node_id(at(9100 + n)) for n, node in enumerate(nodes)))

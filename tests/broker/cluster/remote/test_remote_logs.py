@@ -112,6 +112,10 @@ async def test_producers_and_transactions_go_on_after_a_take_over_from_sealed_se
     committed = await content(log, Isolation.READ_COMMITTED)
     await node.seal_all()
     assert len(log.segments.sealed) > 3
+    stable_ends = await cluster.database.fetch("SELECT end_offset, stable_end FROM segments ORDER BY end_offset")
+    assert [stable for end, stable in stable_ends if end <= 12] == [end for end, _ in stable_ends if end <= 12]
+    assert {stable for end, stable in stable_ends if 12 < end <= 19} == {12}  # the first record of the aborted one
+    assert stable_ends[-1][1] == log.last_stable_offset
     other = await cluster.start()
     taken = await other.take_over()
     assert await content(taken, Isolation.READ_COMMITTED) == committed
