@@ -1,13 +1,12 @@
-"""Fetches of remote segments by the node that leads their log, and their removal when scratch space is needed."""
+"""Fetches of remote segments, and their removal when scratch space is needed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Generator, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from fencepost.broker.cluster.objects.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from fencepost.broker.cluster.remote.remote_log_state import RemoteLogState, RemoteLogStates
 from fencepost.broker.cluster.remote.segment_objects import READ_SUFFIXES, SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import (
@@ -19,8 +18,9 @@ from fencepost.broker.cluster.tail.tail_store import (
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.directory.log_directory import LogDirectory
-from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE
+from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, PartitionFiles
+from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata, open_fetched
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import Disk, StorageError
@@ -45,8 +45,54 @@ class _Failure(NamedTuple):
     until_s: float
 
 
+class FetchedLog(Protocol):
+    """A log, as fetches of its segments see it: see `PartitionLog`."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    is_deleted: bool
+    segments: LogSegments
+    files: PartitionFiles
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    def exchange(self, old: Segment, new: Segment) -> None: ...
+
+    def give_up(self, error: StorageError) -> None: ...
+
+
+class FetchedLogs(Protocol):
+    """The open logs."""
+
+    def get(self, topic_partition: TopicPartition) -> FetchedLog | None: ...
+
+
+class FetchedLogState(Protocol):
+    """The part of a log in the shared store: see `RemoteLogState`."""
+
+    @property
+    def log(self) -> FetchedLog: ...
+
+    @property
+    def stored(self) -> dict[Segment, RemoteSegmentMetadata]: ...
+
+    @property
+    def is_led(self) -> bool: ...
+
+    def forget_departed(self) -> None: ...
+
+
+class FetchedLogStates(Protocol):
+    """These parts of all open logs."""
+
+    def get(self, topic_partition: TopicPartition) -> FetchedLogState | None: ...
+
+    def each(self) -> AsyncIterator[FetchedLogState]: ...
+
+
 class RemoteFetch:
-    """The sealed segments of the logs that this node leads, for `RemoteLogStore`.
+    """The sealed segments of open logs, for `RemoteLogStore`.
 
     scratch_bytes: bound of the local segments together; beyond it, the longest unread are evicted first.
     fetched_count: segments fetched since the start. fetched_bytes: of their log files.
@@ -54,10 +100,9 @@ class RemoteFetch:
 
     def __init__(
         self,
-        logs: LogDirectory,
-        kept: RemoteLogStates,
+        logs: FetchedLogs,
+        kept: FetchedLogStates,
         objects: SegmentObjects,
-        table: RemoteLogMetadata,
         *,
         scratch_bytes: int = SCRATCH_BYTES,
     ) -> None:
@@ -67,7 +112,6 @@ class RemoteFetch:
         self._logs = logs
         self._kept = kept
         self._objects = objects
-        self._table = table
         self._coming: dict[RemoteSegmentMetadata, asyncio.Task[None]] = {}
         self._unread_passes: dict[Segment, int] = {}
         self._failures: dict[RemoteSegmentMetadata, _Failure] = {}
@@ -138,25 +182,6 @@ class RemoteFetch:
         self.fetched_count += 1
         self.fetched_bytes += sealed.size_bytes
 
-    async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
-        try:
-            await self._kept.refresh()
-            starts = {}
-            for name in log_starts:
-                kept = self._kept.get(name)
-                start = None if kept is None else self._kept.log_start(kept)
-                if kept is None:
-                    raise StorageError(f"{name} is not led here any more")
-                if start is not None:
-                    starts[kept.key] = (kept, start)
-            done = await self._table.raise_log_starts({key: start for key, (_, start) in starts.items()})
-        except StoreUnavailableError as error:
-            raise StorageError(f"the new starts of logs cannot be stored: {error}") from error
-        for key, (kept, start) in starts.items():
-            if key not in done:
-                raise StorageError(f"{kept.log.topic_partition} is not led here any more")
-            kept.started(start)
-
     # Eviction
 
     async def make_room(self) -> None:
@@ -184,7 +209,7 @@ class RemoteFetch:
             if kept.is_led and segment in kept.stored:
                 self._evict(kept, segment)
 
-    def _evict(self, kept: RemoteLogState, segment: Segment) -> None:
+    def _evict(self, kept: FetchedLogState, segment: Segment) -> None:
         partition_log = kept.log
         sealed = kept.stored.pop(segment)
         try:

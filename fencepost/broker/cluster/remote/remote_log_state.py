@@ -6,18 +6,19 @@ A segment of a log is known by its object in memory: compaction puts another in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final
 
 from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.remote.upload_plan import RolledSegment, TailOfLog
-from fencepost.broker.cluster.tail.tail_store import PartitionKey, Tenure
+from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError, Tenure
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.files.checkpoints import encode_epochs
 from fencepost.broker.log.partition_log import PartitionLog
 from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata
 from fencepost.broker.log.segment.segment import Segment
+from fencepost.broker.storage.disk import StorageError
 
 LOGS_PER_SLICE: Final = 200
 """Logs examined in one step of the event loop, which takes some 2 ms."""
@@ -31,6 +32,7 @@ class RemoteLogState:
     leadership: the fence and leader epoch under which this node changes its rows.
     rows:       rows of its sealed segments, by base offset.
     stored:     its segments that are in the store as they are now, with their rows.
+    stable_end: of its last row; see `RemoteSegmentMetadata`.
     """
 
     def __init__(self, log: PartitionLog, leadership: Leadership, rows: RemoteLogRows) -> None:
@@ -39,6 +41,7 @@ class RemoteLogState:
         self.leadership = leadership
         self.rows = {one.base_offset: one for one in rows.segments}
         self.sealed_end = rows.sealed_end
+        self.stable_end = rows.segments[-1].stable_end if rows.segments else None
         self.log_start_offset = rows.log_start_offset
         self.cleaned_to = rows.cleaned_to
         self.stored: dict[Segment, RemoteSegmentMetadata] = {}
@@ -87,6 +90,8 @@ class RemoteLogState:
         self.rows[sealed.base_offset] = sealed
         self.stored[segment] = sealed
         self.sealed_end = max(self.sealed_end, sealed.end_offset)
+        if sealed.end_offset == self.sealed_end:
+            self.stable_end = sealed.stable_end
         self.log.deletable_end = self.sealed_end
 
     def forget_departed(self) -> None:
@@ -161,6 +166,26 @@ class RemoteLogStates:
     def log_start(self, kept: RemoteLogState) -> LogStart | None:
         """See `RemoteLogState.log_start`."""
         return kept.log_start(self._logs.cleaned_offset(kept.log.topic_partition))
+
+    async def store_log_starts(self, names: Iterable[TopicPartition]) -> None:
+        """Store the starts of logs, so that a later leader has them. Raises StorageError."""
+        try:
+            await self.refresh()
+            starts = {}
+            for name in names:
+                kept = self.get(name)
+                if kept is None:
+                    raise StorageError(f"{name} is not led here any more")
+                start = self.log_start(kept)
+                if start is not None:
+                    starts[kept.key] = (kept, start)
+            done = await self._table.raise_log_starts({key: start for key, (_, start) in starts.items()})
+        except StoreUnavailableError as error:
+            raise StorageError(f"the new starts of logs cannot be stored: {error}") from error
+        for key, (kept, start) in starts.items():
+            if key not in done:
+                raise StorageError(f"{kept.log.topic_partition} is not led here any more")
+            kept.started(start)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget a log: its rows are read again."""

@@ -57,6 +57,7 @@ class RemoteLogs:
         self._scratch_bytes = scratch_bytes
         self._monotonic_s = monotonic_s
         self._restore = RemoteLogRestore(self._objects, table, disk)
+        self._kept: RemoteLogStates
         self.fetches: RemoteFetch
         self.uploads: SegmentUpload
         self.merges: RemoteMerge
@@ -66,7 +67,8 @@ class RemoteLogs:
     def attach(self, logs: LogDirectory) -> None:
         """Take care of the logs of a directory, which was made with this as its store. Called before it is opened."""
         kept = RemoteLogStates(logs, self._table, self._tenure, self._leader_epoch_of)
-        self.fetches = RemoteFetch(logs, kept, self._objects, self._table, scratch_bytes=self._scratch_bytes)
+        self._kept = kept
+        self.fetches = RemoteFetch(logs, kept, self._objects, scratch_bytes=self._scratch_bytes)
         self.uploads = SegmentUpload(
             kept,
             self._objects,
@@ -96,7 +98,7 @@ class RemoteLogs:
         return self.fetches.fetch(topic_partition, sealed)
 
     async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
-        await self.fetches.store_log_starts(log_starts)
+        await self._kept.store_log_starts(log_starts)
 
     async def restore(
         self, wanted: Mapping[TopicPartition, PartitionToRestore]

@@ -37,6 +37,8 @@ LEFT_INTERVAL_S: Final = 60.0
 
 MARK_FILE: Final = ".scratch"
 """Marks a directory as scratch; its content names the cluster."""
+READ_REPLICAS_DIRECTORY: Final = "read-replicas"
+"""Has the files of partitions that other nodes lead."""
 _CHECKPOINTS: Final = (CLEAN_SHUTDOWN_FILE, CLEANER_FILE, RECOVERY_POINT_FILE, RESERVE_FILE, LOG_START_FILE)
 
 
@@ -72,7 +74,7 @@ def empty_scratch(disk: Disk, directory: str, cluster_id: str) -> None:
     for partition in found:
         disk.delete(f"{directory}/{partition}")
     for name in names:
-        if name in _CHECKPOINTS or name.endswith("-delete"):
+        if name in (*_CHECKPOINTS, READ_REPLICAS_DIRECTORY) or name.endswith("-delete"):
             disk.delete(f"{directory}/{name}")
     if found:
         log.info("scratch_emptied", path=directory, partitions=len(found))

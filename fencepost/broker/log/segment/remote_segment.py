@@ -52,8 +52,8 @@ class RemoteSegmentMetadata(NamedTuple):
     stable_end: int | None = None
 
 
-class RemoteLogStore(Protocol):
-    """The store of remote segments, as logs use it."""
+class RemoteSegments(Protocol):
+    """The store of remote segments, as one of them uses it."""
 
     def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
         """Fetch the files of a segment of an open log, and replace its `RemoteSegment` in the log by a local one.
@@ -63,6 +63,10 @@ class RemoteLogStore(Protocol):
         failed: then it is not retried at once.
         """
         ...
+
+
+class RemoteLogStore(RemoteSegments, Protocol):
+    """The store of remote segments, as logs use it."""
 
     async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
         """Store the starts of logs, so that a later leader has them. Raises StorageError."""
@@ -78,7 +82,7 @@ class SegmentNotLocalError(Exception):
 
     def fetch(self) -> Awaitable[None]:
         """Begin to fetch the segment; it is local when the awaitable ends. Both raise StorageError:
-        see `RemoteLogStore.fetch`."""
+        see `RemoteSegments.fetch`."""
         return self._segment.fetch()
 
     def begin_fetch(self) -> ErrorCode:
@@ -100,7 +104,7 @@ class RemoteSegment(Segment):
         files: PartitionFiles,
         topic_partition: TopicPartition,
         sealed: RemoteSegmentMetadata,
-        store: RemoteLogStore,
+        store: RemoteSegments,
         index_interval_bytes: int,
     ) -> None:
         self.sealed = sealed
@@ -125,7 +129,7 @@ class RemoteSegment(Segment):
         )
 
     def fetch(self) -> Awaitable[None]:
-        """See `RemoteLogStore.fetch`."""
+        """See `RemoteSegments.fetch`."""
         return self._store.fetch(self._topic_partition, self.sealed)
 
     def read(
