@@ -49,7 +49,8 @@ WHERE (sealed_end > 0 OR log_start_offset > 0)
       AND (topic_id, partition) NOT IN (SELECT topic_id, partition FROM tail)
 """
 _SEGMENTS: Final = """
-SELECT topic_id, partition, base_offset, end_offset, object, size_bytes, has_aborted, leader_epoch, checksums
+SELECT topic_id, partition, base_offset, end_offset, object, size_bytes, has_aborted, leader_epoch, checksums,
+       block_checksums
 FROM segments
 """
 _FLUSHES: Final = """
@@ -184,8 +185,11 @@ class _DeepCheck:
         await asyncio.gather(*(check_some(slot) for slot in range(READ_AT_ONCE)))
 
     def _of_segments(self, segments: Sequence[Any]) -> Iterator[tuple[str, _Check]]:
-        for topic_id, partition, base, end, object_id, size_bytes, has_aborted, leader_epoch, checksums in segments:
-            sealed = RemoteSegmentMetadata(base, end, size_bytes, 0, has_aborted, leader_epoch, object_id, checksums)
+        for topic_id, partition, base, end, object_id, size_bytes, has_aborted, leader_epoch, *checksums in segments:
+            whole, of_blocks = checksums
+            sealed = RemoteSegmentMetadata(
+                base, end, size_bytes, 0, has_aborted, leader_epoch, object_id, whole, block_checksums=of_blocks
+            )
             names = SegmentName(self._cluster_id, topic_id.bytes, partition, base, object_id)
             what = _offsets(_shown(self._topics, topic_id, partition), base, end)
             for suffix in suffixes(has_aborted=has_aborted):
@@ -217,7 +221,7 @@ class _DeepCheck:
     async def _check_file(self, sealed: RemoteSegmentMetadata, suffix: str, what: str, name: str, path: str) -> None:
         file = self._disk.open(path)
         try:
-            await run_in_slices(check_object(name, file, sealed, suffix), SLICE_S)
+            await run_in_slices(check_object(name, file, sealed, suffix, has_to_match_blocks=True), SLICE_S)
         except WrongContentError as error:
             self._report.problems.append(f"{what}: {error}")
         finally:

@@ -47,6 +47,23 @@ def checksum_of_file(file: LogFile) -> SlicedWork[bytes]:
     return digest.digest()
 
 
+def checksums_of_blocks(file: LogFile, block_bytes: int) -> SlicedWork[tuple[bytes, list[bytes]]]:
+    """Compute the checksum of a file, and those of its blocks. Raises StorageError."""
+    whole = hashlib.sha256()
+    blocks = []
+    for start in range(0, file.size_bytes, block_bytes):
+        block = hashlib.sha256()
+        end = min(start + block_bytes, file.size_bytes)
+        for position in range(start, end, BYTES_PER_STEP):
+            content = file.read(position, min(BYTES_PER_STEP, end - position))
+            whole.update(content)
+            yield
+            block.update(content)
+            yield
+        blocks.append(block.digest())
+    return whole.digest(), blocks
+
+
 def check_batches(file: LogFile, sealed: RemoteSegmentMetadata) -> SlicedWork[None]:
     """Check that a log file holds batches of a segment with right CRCs, and nothing else. Raises DamagedLogError."""
     order = HeaderPlausibility(

@@ -105,6 +105,7 @@ CREATE TABLE segments (
     leader_epoch int NOT NULL,
     checksums bytea,
     stable_end bigint,
+    block_checksums bytea,
     PRIMARY KEY (topic_id, partition, base_offset),
     CHECK (end_offset > base_offset)
 );
@@ -204,6 +205,7 @@ _UPGRADES: Final[dict[int, str]] = {
     """,
     3: """
     ALTER TABLE segments ADD COLUMN stable_end bigint;
+    ALTER TABLE segments ADD COLUMN block_checksums bytea;
     """,
 }
 """Statements that turn the tables of a format into the next, while brokers of the version before it work on them."""

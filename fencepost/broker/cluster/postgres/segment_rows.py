@@ -20,7 +20,8 @@ from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
 
 SEGMENT_COLUMNS: Final = (
-    "base_offset, end_offset, size_bytes, max_timestamp_ms, has_aborted, leader_epoch, object, checksums, stable_end"
+    "base_offset, end_offset, size_bytes, max_timestamp_ms, has_aborted, leader_epoch, object, checksums, stable_end, "
+    "block_checksums"
 )
 REPEAT_FOR_S: Final = 2.0
 """Time during which a transaction is repeated while PostgreSQL does not answer; callers retry later."""
@@ -116,7 +117,7 @@ class PostgresRemoteLogMetadata:
             stored = sealed._replace(leader_epoch=max(row["leader_epoch"] for row in (*compacted, *flushed)))
             await connection.execute(
                 f"INSERT INTO segments (topic_id, partition, {SEGMENT_COLUMNS}) "
-                "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+                "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
                 topic_id,
                 partition,
                 *stored,

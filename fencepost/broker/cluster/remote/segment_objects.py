@@ -17,6 +17,7 @@ from fencepost.broker.cluster.objects.checksums import (
     check_batches,
     checksum_in_steps,
     checksum_of_file,
+    checksums_of_blocks,
 )
 from fencepost.broker.cluster.objects.names import (
     INDEX_SUFFIX,
@@ -33,6 +34,7 @@ from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slic
 from fencepost.broker.log.files.file_names import file_name
 from fencepost.broker.log.files.producer_snapshot import NO_OFFSET, CorruptSnapshot, decoding_steps
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
+from fencepost.broker.log.segment.block_layout import BLOCK_BYTES, encode_block_checksums
 from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, LogFile, StorageError, storage_error
 
@@ -41,9 +43,13 @@ READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION
 
 
 class SegmentObjects:
-    """The objects of all sealed segments of one cluster. disk: has the files that they are made from and become."""
+    """The objects of all sealed segments of one cluster.
 
-    def __init__(self, store: ObjectStore, cluster_id: str, disk: Disk) -> None:
+    disk: has the files that they are made from and become. block_bytes: of the log files that are stored.
+    """
+
+    def __init__(self, store: ObjectStore, cluster_id: str, disk: Disk, *, block_bytes: int = BLOCK_BYTES) -> None:
+        self._block_bytes = block_bytes
         self._store = store
         self._cluster_id = cluster_id
         self._disk = disk
@@ -66,12 +72,12 @@ class SegmentObjects:
         """
         name = self.name(key, sealed)
         found = {}
-        stable_end = None
+        stable_end, block_checksums = None, None
         for suffix in reversed(suffixes_of(has_aborted=sealed.has_aborted)):
             path = f"{directory}/{_file(sealed, suffix)}"
             object_name = name.file(suffix, sealed.end_offset)
             if suffix == LOG_SUFFIX:
-                found[suffix] = await self._check(path, sealed)
+                found[suffix], block_checksums = await self._check(path, sealed)
                 try:
                     await self._store.put_file(object_name, path)
                 except OSError as error:
@@ -86,14 +92,16 @@ class SegmentObjects:
                     stable_end = await run_in_slices(_stable_end(content, sealed.end_offset), SLICE_S)
                 await self._store.put(object_name, content)
         checksums = b"".join(found[one] for one in suffixes_of(has_aborted=sealed.has_aborted))
-        return sealed._replace(checksums=checksums, stable_end=stable_end)
+        return sealed._replace(checksums=checksums, stable_end=stable_end, block_checksums=block_checksums)
 
-    async def _check(self, path: str, sealed: RemoteSegmentMetadata) -> bytes:
-        """Check a log file by the CRCs of its batches; return its checksum. Raises StorageError."""
+    async def _check(self, path: str, sealed: RemoteSegmentMetadata) -> tuple[bytes, bytes]:
+        """Check a log file by the CRCs of its batches; return its checksum, and those of its blocks, encoded. Raises
+        StorageError."""
         file = self._disk.open(path)
         try:
             await run_in_slices(check_batches(file, sealed), SLICE_S)
-            return await run_in_slices(checksum_of_file(file), SLICE_S)
+            whole, blocks = await run_in_slices(checksums_of_blocks(file, self._block_bytes), SLICE_S)
+            return whole, encode_block_checksums(self._block_bytes, blocks)
         finally:
             file.close()
 
@@ -151,11 +159,21 @@ def _stable_end(snapshot: bytes, end_offset: int) -> SlicedWork[int | None]:
     return min((offset for offset in open_offsets if offset != NO_OFFSET), default=end_offset)
 
 
-def check_object(object_name: str, file: LogFile, sealed: RemoteSegmentMetadata, suffix: str) -> SlicedWork[None]:
-    """Check a file of a segment that came from the store. Raises WrongContentError."""
+def check_object(
+    object_name: str, file: LogFile, sealed: RemoteSegmentMetadata, suffix: str, *, has_to_match_blocks: bool = False
+) -> SlicedWork[None]:
+    """Check a file of a segment that came from the store; its blocks, too, if they have to match. Raises
+    WrongContentError."""
     expected = expected_checksum(sealed, suffix)
     if expected is not None:
-        found = yield from checksum_of_file(file)
+        blocks = sealed.blocks if has_to_match_blocks and suffix == LOG_SUFFIX else None
+        if blocks is None:
+            found, of_blocks = (yield from checksum_of_file(file)), b""
+        else:
+            found, parts = yield from checksums_of_blocks(file, blocks.block_bytes)
+            of_blocks = b"".join(parts)
+        if found == expected and blocks is not None and of_blocks != blocks.checksums:
+            raise WrongContentError(f"{object_name} is as it was stored, and the checksums of its blocks are not")
         if found != expected:
             raise WrongContentError(
                 f"{object_name} does not hold the bytes that were stored there: restore it from a copy of the bucket"

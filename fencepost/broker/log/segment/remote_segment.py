@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.log.segment.batch_scan import ScannedBatch
+from fencepost.broker.log.segment.block_layout import BlockLayout, decode_block_layout
 from fencepost.broker.log.segment.offset_index import OffsetIndex
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.log.segment.segment_batches import SegmentBatches, SegmentRead
@@ -39,6 +40,7 @@ class RemoteSegmentMetadata(NamedTuple):
     checksums:        checksums of its files, back to back; None of a segment stored by an earlier version.
     stable_end:       offset, at most end_offset, below which the records up to end_offset decide all transactions; None
                       of a segment stored by an earlier version.
+    block_checksums:  of its log file, encoded as in `block_layout`; None of a segment stored by an earlier version.
     """
 
     base_offset: int
@@ -50,6 +52,12 @@ class RemoteSegmentMetadata(NamedTuple):
     object_id: UUID
     checksums: bytes | None = None
     stable_end: int | None = None
+    block_checksums: bytes | None = None
+
+    @property
+    def blocks(self) -> BlockLayout | None:
+        """The blocks of its log file; None if it can only be fetched as a whole."""
+        return decode_block_layout(self.size_bytes, self.block_checksums)
 
 
 class RemoteSegments(Protocol):

@@ -226,3 +226,17 @@ async def test_a_log_file_that_is_damaged_in_the_scratch_is_not_sealed(
     assert await cluster.database.fetchval("SELECT min(base_offset) FROM tail") == 0
     other = await cluster.start()
     assert await content(await other.take_over()) == before, "the store has the only good copy"
+
+
+async def test_a_deep_check_finds_checksums_of_blocks_that_are_not_those_of_the_object(
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    assert await _problems(cluster, store) == []
+    await cluster.database.execute(
+        "UPDATE segments SET block_checksums = set_byte(block_checksums, 10, get_byte(block_checksums, 10) # 1) "
+        "WHERE base_offset = 0"
+    )
+    (problem,) = await _problems(cluster, store)
+    assert f"{_first(store, '.log')} is as it was stored, and the checksums of its blocks are not" in problem

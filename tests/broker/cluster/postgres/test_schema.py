@@ -75,7 +75,7 @@ async def test_tables_of_the_first_format_are_upgraded_and_keep_their_rows(clust
     async with session(cluster_url) as (connection, address):
         await prepare(connection, address)
         await connection.execute(
-            "ALTER TABLE segments DROP COLUMN checksums, DROP COLUMN stable_end; "
+            "ALTER TABLE segments DROP COLUMN checksums, DROP COLUMN stable_end, DROP COLUMN block_checksums; "
             "ALTER TABLE tail DROP COLUMN checksum; "
             "ALTER TABLE cluster DROP COLUMN place, DROP COLUMN timeline; "
             "ALTER TABLE nodes DROP COLUMN version, DROP COLUMN compatibility; UPDATE cluster SET format = 1"
@@ -85,7 +85,8 @@ async def test_tables_of_the_first_format_are_upgraded_and_keep_their_rows(clust
         )
         await prepare(connection, address)
         assert await connection.fetchval("SELECT format FROM cluster") == FORMAT
-        assert await connection.fetch("SELECT end_offset, checksums, stable_end FROM segments") == [(5, None, None)]
+        columns = "end_offset, checksums, stable_end, block_checksums"
+        assert await connection.fetch(f"SELECT {columns} FROM segments") == [(5, None, None, None)]
         assert await connection.fetchval("SELECT place IS NOT NULL FROM cluster")
 
 
