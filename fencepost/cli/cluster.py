@@ -13,6 +13,7 @@ from fencepost.cli import cluster_leaders, cluster_storage
 from fencepost.cli.completion import topic_names
 from fencepost.cli.connection import admin_client, bootstrap_option, json_option
 from fencepost.cli.console_client import ask_cluster
+from fencepost.cli.log import broker_settings, config_option
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.restored_offsets import skip_offsets_option
 
@@ -173,19 +174,41 @@ def check(cluster_url: str, objects_url: str, is_deep: bool, as_json: bool) -> N
     cluster_storage.check(cluster_url, objects_url, is_deep=is_deep, as_json=as_json)
 
 
+@cluster.command("import")
+@cluster_storage.stores_options
+@config_option
+@json_option
+@click.argument("directory", metavar="DIRECTORY", type=click.Path(exists=True, file_okay=False))
+def import_(cluster_url: str, objects_url: str, properties_path: str | None, as_json: bool, directory: str) -> None:
+    """Begin a cluster of machines with a broker's data directory.
+
+    No broker may run on the directory, of one process or of several, and PostgreSQL must have no tables in the schema.
+    All goes into the cluster: topics with their ids and records, groups, transactions, users, rights and settings.
+    Brokers refuse to start until it is complete; if it is interrupted, the same command continues.
+    """
+    settings, path = broker_settings(directory, properties_path)
+    cluster_storage.import_directory(cluster_url, objects_url, path, settings, as_json=as_json)
+
+
 @cluster.command()
 @cluster_storage.stores_options
 @json_option
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--all", "is_all", is_flag=True, help="All topics, groups, transactions, users, rights and settings.")
+@click.argument("topics", metavar="[TOPIC...]", nargs=-1)
 @click.argument("directory", metavar="DIRECTORY")
-def export(cluster_url: str, objects_url: str, as_json: bool, topics: tuple[str, ...], directory: str) -> None:
-    """Write topics into a data directory of one broker.
+def export(
+    cluster_url: str, objects_url: str, as_json: bool, is_all: bool, topics: tuple[str, ...], directory: str
+) -> None:
+    """Write a cluster, or some topics, into a data directory of one broker.
 
-    It is for a cluster of machines. The directory must be empty or missing. It holds the topics as of one moment;
-    `fencepost serve --data-dir` opens it, and Kafka's tools read its files. A transaction that was open then stays open
-    there: `fencepost transactions abort-hanging` ends it.
+    It is for a cluster of machines. The directory must be empty or missing. It holds all as of one moment, so to move
+    with --all, stop the brokers first; `fencepost serve --data-dir` opens it, and Kafka's tools read its files.
+    Of single topics, a transaction that was open stays open there: `fencepost transactions abort-hanging` ends it.
     """
-    cluster_storage.export(cluster_url, objects_url, topics, directory, as_json=as_json)
+    if is_all == bool(topics):
+        raise click.UsageError("name the topics, or say --all")
+    names = None if is_all else list(dict.fromkeys(topics))
+    cluster_storage.export(cluster_url, objects_url, names, directory, as_json=as_json)
 
 
 async def _disks(cluster: Cluster) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
-"""A cluster's data in PostgreSQL and in its object store, for `fencepost cluster`: a check, an export of topics, and
-steps that make a restored cluster safe.
+"""A cluster's data in PostgreSQL and in its object store, for `fencepost cluster`: a check, an import of a data
+directory, an export, and steps that make a restored cluster safe.
 
 All of them ask the stores themselves: no broker has to run.
 """
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -20,9 +20,12 @@ from fencepost.cli.output import print_rows
 if TYPE_CHECKING:
     from fencepost.broker.cluster.machines.check import CheckReport
     from fencepost.broker.cluster.machines.export import ExportedPartition
+    from fencepost.broker.cluster.objects.location import ObjectLocation
     from fencepost.broker.cluster.objects.store import ObjectStore
     from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress
     from fencepost.broker.cluster.postgres.restored import RestoredCluster
+    from fencepost.broker.config import Settings
+    from fencepost.broker.inspection.cluster_import import ImportedCluster
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -88,22 +91,62 @@ def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -
         )
 
 
-def export(cluster_url: str, objects_url: str, topics: tuple[str, ...], directory: str, *, as_json: bool) -> None:
-    """Export topics into a directory, and print their partitions."""
+def export(cluster_url: str, objects_url: str, topics: Sequence[str] | None, directory: str, *, as_json: bool) -> None:
+    """Export topics, or all with the metadata, into a directory, and print their partitions."""
 
     async def work(
         connection: Connection, store: ObjectStore, cluster_id: str, _: PostgresAddress
-    ) -> list[ExportedPartition]:
+    ) -> tuple[int, list[ExportedPartition]]:
         from fencepost.broker.cluster.machines.export import ExportError, export_topics
 
+        running = await connection.fetchval(
+            "SELECT count(*) FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp()"
+        )
         try:
-            return await export_topics(connection, store, cluster_id, list(dict.fromkeys(topics)), directory)
+            return running, await export_topics(connection, store, cluster_id, topics, directory)
         except ExportError as error:
             raise click.ClickException(str(error)) from error
 
-    exported = _with_stores(cluster_url, objects_url, work)
+    running, exported = _with_stores(cluster_url, objects_url, work)
     columns = ["topic", "partition", "log_start_offset", "end_offset", "segments", "sealed_bytes", "tail_bytes"]
     print_rows(columns, [one._asdict() for one in exported], as_json=as_json)
+    if running and topics is None:
+        click.echo(
+            f"{running} brokers run on the cluster: what they have written since is not in {directory}. To move, stop "
+            "them, and export again into another directory",
+            err=True,
+        )
+
+
+def import_directory(cluster_url: str, objects_url: str, directory: str, settings: Settings, *, as_json: bool) -> None:
+    """Import the data directory of a broker that does not run, and print counts. Raises ClickException."""
+    with _packages_of_a_cluster():
+        from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, check_bucket, remedy
+        from fencepost.broker.cluster.objects.s3 import S3Objects
+        from fencepost.broker.cluster.objects.store import ObjectStoreError
+    location = _location(objects_url)
+
+    async def work(connection: Connection, address: PostgresAddress) -> ImportedCluster:
+        from fencepost.broker.inspection import cluster_import
+        from fencepost.broker.kernel.clock import SystemClock
+        from fencepost.broker.storage.local_disk import LocalDisk
+
+        store = S3Objects(location)
+        try:
+            await check_bucket(store, location)
+            with contextlib.closing(LocalDisk()) as disk:
+                return await cluster_import.import_directory(
+                    directory, disk, settings, SystemClock(), connection=connection, address=address, store=store
+                )
+        except ObjectStoreError as error:
+            raise click.ClickException(f"{error}. {remedy(error, 's3:PutObject')}; then import again") from error
+        except UnusableBucketError as error:
+            raise click.ClickException(str(error)) from error
+
+    imported = _with_database(cluster_url, work)
+    print_rows(list(imported._fields), [imported._asdict()], as_json=as_json)
+    if not as_json:
+        click.echo("brokers may start; this directory is a copy from now on: start no broker on it beside them")
 
 
 def restored(cluster_url: str, skipped_offsets: int | None) -> RestoredCluster:
@@ -132,14 +175,10 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
     """Run work with a connection and a store, and turn an error into one line."""
     with _packages_of_a_cluster():
         from fencepost.broker.cluster.objects.bucket_check import remedy
-        from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
         from fencepost.broker.cluster.objects.s3 import S3Objects
         from fencepost.broker.cluster.objects.store import ObjectStoreError
-        from fencepost.broker.cluster.postgres.schema import FORMAT
-    try:
-        location = read_location(objects_url)
-    except UnusableLocationError as error:
-        raise click.BadParameter(str(error), param_hint="--objects") from None
+        from fencepost.broker.cluster.postgres.schema import FORMAT, IMPORTING, unfinished_import
+    location = _location(objects_url)
 
     async def on_connection(connection: Connection, address: PostgresAddress) -> T:
         row = None
@@ -150,6 +189,8 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
                 f"PostgreSQL at {address.shown} has no tables of a cluster; name the database, and with search_path "
                 "the schema, that the brokers have in fencepost.cluster.url"
             )
+        if row["format"] == IMPORTING:
+            raise click.ClickException(unfinished_import(address))
         if row["format"] != FORMAT:
             raise click.ClickException(
                 f"the tables of PostgreSQL at {address.shown} have format {row['format']}, this command reads format "
@@ -161,6 +202,16 @@ def _with_stores(cluster_url: str, objects_url: str, work: Work[T]) -> T:
             raise click.ClickException(f"{error}. {remedy(error, 's3:ListBucket and s3:GetObject')}") from error
 
     return _with_database(cluster_url, on_connection)
+
+
+def _location(objects_url: str) -> ObjectLocation:
+    """Raises BadParameter."""
+    with _packages_of_a_cluster():
+        from fencepost.broker.cluster.objects.location import UnusableLocationError, read_location
+    try:
+        return read_location(objects_url)
+    except UnusableLocationError as error:
+        raise click.BadParameter(str(error), param_hint="--objects") from None
 
 
 def _with_database(cluster_url: str, work: DatabaseWork[T]) -> T:

@@ -66,7 +66,7 @@ def verify(data_dir: str | None, properties_path: str | None, as_json: bool, par
     from fencepost.broker.inspection.verification import Verification, in_directories
     from fencepost.broker.kernel.clock import SystemClock
 
-    settings, path = _settings(data_dir, properties_path)
+    settings, path = broker_settings(data_dir, properties_path)
     names = _names(partitions)
     reports = []
     with _errors_for_people(), exclusive_use(path, may_create=False):
@@ -129,7 +129,7 @@ def repair(
 
     if cut and not accept_loss:
         raise click.UsageError("--cut goes with --accept-loss")
-    settings, path = _settings(data_dir, properties_path)
+    settings, path = broker_settings(data_dir, properties_path)
     names = _names(partitions)
     done = []
     with _errors_for_people(), exclusive_use(path, may_create=not dry_run), closing(LocalDisk()) as disk:
@@ -182,7 +182,7 @@ def dump(
         if os.path.isfile(one):
             paths.append(os.path.abspath(one))
             continue
-        _, path = _settings(data_dir, properties_path)
+        _, path = broker_settings(data_dir, properties_path)
         name = _names([one])[0]
         with _errors_for_people():
             found = [f"{each}/{name}" for each in directories_of(path) if os.path.isdir(f"{each}/{name}")]
@@ -219,7 +219,7 @@ def restored(data_dir: str | None, properties_path: str | None, skip_offsets: in
     from fencepost.broker.kernel.clock import SystemClock
     from fencepost.broker.storage.local_disk import LocalDisk
 
-    settings, path = _settings(data_dir, properties_path)
+    settings, path = broker_settings(data_dir, properties_path)
     with _errors_for_people(), closing(LocalDisk()) as disk:
         found = asyncio.run(after_restore(path, disk, settings, SystemClock(), skip_offsets))
     print_rows(["data_directory", "topics", "partitions", "skipped_offsets"], [found._asdict()], as_json=as_json)
@@ -227,7 +227,7 @@ def restored(data_dir: str | None, properties_path: str | None, skip_offsets: in
         click.echo("the broker may start")
 
 
-def _settings(data_dir: str | None, properties_path: str | None) -> tuple[Settings, str]:
+def broker_settings(data_dir: str | None, properties_path: str | None) -> tuple[Settings, str]:
     """The broker's settings and its data directory, as `serve` finds them. Raises UsageError."""
     from fencepost.broker.config import ConfigurationError, Entry, load_settings
 

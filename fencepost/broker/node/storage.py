@@ -13,12 +13,12 @@ from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.hosting.topics import Topics
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.random_ids import RandomIds
-from fencepost.broker.log.directory.directory_files import partition_directories
+from fencepost.broker.log.directory.directory_files import partition_directories, require_no_partitions
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.metadata.sqlite import FILE_NAME, SqliteMetadataStore
 from fencepost.broker.network.server import StartError
 from fencepost.broker.node.foundation import Foundation
-from fencepost.broker.storage.disk import Disk, StorageError, remedy
+from fencepost.broker.storage.disk import Disk, remedy
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.broker.transaction.producer_ids import BLOCK_KEY, above_reserved_blocks
 
@@ -80,18 +80,10 @@ def sqlite_store(data_directory: str, disk: Disk) -> SqliteMetadataStore:
     """The metadata store in a data directory. It is not founded beside partitions that it would not know."""
     path = os.path.join(data_directory, FILE_NAME)
 
-    def require_no_partitions() -> None:
-        found = partition_directories(disk.list(data_directory))
-        if found:
-            raise StorageError(
-                f"{path} is missing or empty, but {data_directory} holds {len(found)} partitions, such as {found[0]}: "
-                "it says which topics they belong to. Restore it from a backup; without one, start with another data "
-                "directory and keep this one"
-            )
+    def before_founding() -> None:
+        require_no_partitions(disk, data_directory, path, partition_directories(disk.list(data_directory)))
 
-    return SqliteMetadataStore(
-        path, before_founding=require_no_partitions, on_restoring={BLOCK_KEY: above_reserved_blocks}
-    )
+    return SqliteMetadataStore(path, before_founding=before_founding, on_restoring={BLOCK_KEY: above_reserved_blocks})
 
 
 async def _close_on_thread(disk: LocalDisk) -> None:

@@ -23,6 +23,8 @@ from fencepost.broker.storage.disk import StorageError
 log = get_logger(__name__)
 
 FORMAT: Final = 4
+IMPORTING: Final = 1_000_000
+"""The format of tables while a data directory is being imported into them: brokers of all versions refuse it."""
 FIRST_WITH_HISTORY: Final = 3
 """The first format that records the location of its tables."""
 
@@ -32,8 +34,10 @@ TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
 PREPARING: Final = 1
 PLACING: Final = 2
 SWEEPING: Final = 3
+IMPORT: Final = 4
 """Advisory locks of a schema: PREPARING while tables are created, PLACING while leaders are decided and stored, so that
-no two nodes decide from the same state. SWEEPING is held by the session of the node that removes objects."""
+no two nodes decide from the same state. SWEEPING is held by the session of the node that removes objects, IMPORT by
+that of an import."""
 
 _TABLES: Final = """
 CREATE TABLE cluster (
@@ -231,7 +235,7 @@ async def prepare(connection: Connection, address: PostgresAddress, *, is_restor
             await lock(connection, PREPARING)
             found = await connection.fetchval("SELECT to_regclass('cluster')")
             if found is None:
-                await _create(connection, address)
+                await create_tables(connection, address)
             else:
                 await _upgrade(connection, address)
                 if not is_restored:
@@ -243,7 +247,8 @@ async def lock(connection: Connection, which: int) -> None:
     await connection.execute("SELECT pg_advisory_xact_lock(hashtext(current_setting('search_path')), $1)", which)
 
 
-async def _create(connection: Connection, address: PostgresAddress) -> None:
+async def create_tables(connection: Connection, address: PostgresAddress) -> None:
+    """Create the tables of a new cluster, in a transaction that holds PREPARING."""
     # A schema that an administrator has made needs no right to create one.
     if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", address.schema):
         await connection.execute(f"CREATE SCHEMA {address.schema}")
@@ -261,6 +266,8 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
             f"the tables of PostgreSQL at {address.shown} hold no cluster id: they were restored in part; "
             "restore all of them"
         )
+    if found == IMPORTING:
+        raise StorageError(unfinished_import(address))
     if found > FORMAT:
         raise StorageError(
             f"the tables of PostgreSQL at {address.shown} have format {found}, this broker reads format {FORMAT}; "
@@ -273,6 +280,14 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
         await connection.execute("UPDATE cluster SET format = $1", FORMAT)
     if found < FIRST_WITH_HISTORY:
         await record_history(connection)
+
+
+def unfinished_import(address: PostgresAddress) -> str:
+    """The reason why tables of the format IMPORTING are used by nothing but an import."""
+    return (
+        f"an import of a data directory into PostgreSQL at {address.shown} is not complete: run "
+        "`fencepost cluster import` again, with the same directory"
+    )
 
 
 async def require_durability(connection: Connection, address: PostgresAddress) -> None:

@@ -21,11 +21,12 @@ from fencepost.broker.log.directory.directory_files import (
     CLEANER_FILE,
     RECOVERY_POINT_FILE,
     partition_directories,
+    require_no_partitions,
 )
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
 from fencepost.broker.metadata.shared_sqlite import prepare_shared
 from fencepost.broker.metadata.sqlite import FILE_NAME
-from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.storage.disk import Disk
 
 log = get_logger(__name__)
 
@@ -53,7 +54,7 @@ async def prepare_data_directory(
     found = _partitions(disk, path)
     await prepare(
         f"{path}/{FILE_NAME}",
-        before_founding=lambda: _require_none(path, found),
+        before_founding=lambda: require_no_partitions(disk, path, f"{path}/{FILE_NAME}", found),
         on_restoring=on_restoring,
         work=lambda database: _place(database, disk, path, nodes, now_ms),
     )
@@ -65,16 +66,6 @@ def _partitions(disk: Disk, path: str) -> list[str]:
     """The directories of partitions, in the data directory and in those of the nodes. Raises StorageError."""
     directories = [path, *(node_directory(path, node_id) for node_id in node_ids(disk, path))]
     return [f"{each}/{name}" for each in directories for name in partition_directories(disk.list(each))]
-
-
-def _require_none(path: str, found: Sequence[str]) -> None:
-    """Raises StorageError."""
-    if found:
-        raise StorageError(
-            f"{path}/{FILE_NAME} is missing or empty, but there are {len(found)} partitions, such as {found[0]}: it "
-            "says which topics they belong to. Restore it from a backup; without one, start with another data "
-            "directory and keep this one"
-        )
 
 
 def _place(database: sqlite3.Connection, disk: Disk, path: str, nodes: Sequence[NodeId], now_ms: int) -> None:

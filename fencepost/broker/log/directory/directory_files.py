@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.files.offset_checkpoint import LOG_START_FILE
+from fencepost.broker.storage.disk import Disk, StorageError
 
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -14,6 +15,8 @@ CLEAN_SHUTDOWN_CONTENT = b'{"version":0,"brokerEpoch":-1}'
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 RESERVE_FILE = f"{LOG_START_FILE}.reserve"
 CLEANER_FILE = "cleaner-offset-checkpoint"
+EXPORT_DIRECTORY = ".cluster-export"
+"""Exists in a directory while a cluster is being exported into it: no broker may found its metadata there."""
 LONGEST_NAME_BYTES = 255
 _PARTITION_NAME = re.compile(r"(.+)-(\d+)")
 _DELETED_NAME = re.compile(r".+\.[0-9a-f]{32}-delete")
@@ -38,3 +41,19 @@ def deleted_directory(topic_partition: TopicPartition, topic_id: bytes) -> str:
     """Return the name that the directory of a deleted log gets."""
     ending = f".{topic_id.hex()}-delete"
     return str(topic_partition)[: LONGEST_NAME_BYTES - len(ending)] + ending
+
+
+def require_no_partitions(disk: Disk, path: str, metadata_path: str, found: Sequence[object]) -> None:
+    """Forbid to found metadata beside partitions that they would not know. found: these partitions. Raises
+    StorageError."""
+    if disk.exists(f"{path}/{EXPORT_DIRECTORY}"):
+        raise StorageError(
+            f"the export of a cluster into {path} was interrupted: run `fencepost cluster export` again, with the same "
+            "directory"
+        )
+    if found:
+        raise StorageError(
+            f"{metadata_path} is missing or empty, but {path} holds {len(found)} partitions, such as {found[0]}: it "
+            "says which topics they belong to. Restore it from a backup; without one, start with another data "
+            "directory and keep this one"
+        )
