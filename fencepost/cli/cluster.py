@@ -199,7 +199,7 @@ def import_(cluster_url: str, objects_url: str, properties_path: str | None, as_
 def export(
     cluster_url: str, objects_url: str, as_json: bool, is_all: bool, topics: tuple[str, ...], directory: str
 ) -> None:
-    """Write a cluster, or some topics, into a data directory of one broker.
+    """Write a cluster, or topics, into a data directory.
 
     It is for a cluster of machines. The directory must be empty or missing. It holds all as of one moment, so to move
     with --all, stop the brokers first; `fencepost serve --data-dir` opens it, and Kafka's tools read its files.

@@ -112,7 +112,7 @@ def export(cluster_url: str, objects_url: str, topics: Sequence[str] | None, dir
     print_rows(columns, [one._asdict() for one in exported], as_json=as_json)
     if running and topics is None:
         click.echo(
-            f"{running} brokers run on the cluster: what they have written since is not in {directory}. To move, stop "
+            f"{running} brokers run on the cluster: their later writes are not in {directory}. To move, stop "
             "them, and export again into another directory",
             err=True,
         )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from tests.compat.clients import CLIENTS
 from tests.compat.harness import NotHereError
 from tests.docs.code_blocks import DOCS, ROOT, Block, blocks, pages, prints, script
 from tests.support.broker_process import BrokerProcess
+from tests.support.machines import Machines
+from tests.support.object_server import object_server
+from tests.support.postgres import postgres_server
 
 LIMIT_S = 480
 MOST_PORTS = 4
@@ -164,6 +168,20 @@ def test_a_page_does_what_it_says(name: str, reader: Callable[[Sequence[Block]],
     reader(blocks_of(DOCS / f"{name}.md"))
 
 
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_a_broker_moves_through_all_forms_as_the_page_says(
+    reader: Callable[[Sequence[Block]], None], tmp_path: Path
+) -> None:
+    with postgres_server(is_durable=True) as database, object_server(tmp_path / "objects") as objects:
+        url, place = Machines(database.cluster_url(), objects.make_bucket(), tmp_path, 0).stores[1::2]
+        stores = f"export FENCEPOST_CLUSTER_URL='{url}'\nexport FENCEPOST_CLUSTER_OBJECTS='{place}'\n"
+        of_page = blocks_of(DOCS / "moving.md")
+        named = [one for one in of_page if one.text.startswith("export FENCEPOST_CLUSTER_URL=")]
+        assert len(named) == 1
+        reader([replace(one, text=stores, not_run=None) if one in named else one for one in of_page])
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "name",
@@ -203,6 +221,7 @@ RUN_ELSEWHERE = {
 RUN_HERE = {
     "README.md",
     "docs/clients/spark.md",
+    "docs/moving.md",
     "docs/spark.md",
     *(f"docs/{name}.md" for name in PYTHON_PAGES),
     *(f"docs/clients/{name}.md" for name in OTHER_LANGUAGES),

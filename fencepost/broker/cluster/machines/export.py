@@ -116,7 +116,7 @@ async def export_topics(
     for file, offsets in (
         (LOG_START_FILE, {name: rows.log_start_offset for name, rows in all_rows.items()}),
         (CLEANER_FILE, {name: rows.cleaned_to for name, rows in all_rows.items()}),
-        # What was sealed is whole, by its checksums: a start reads the tails alone.
+        # The sealed segments are whole, by their checksums: a start reads the tails alone.
         (RECOVERY_POINT_FILE, {name: _tail_start(rows, moment.tails[name]) for name, rows in all_rows.items()}),
     ):
         _write(f"{directory}/{file}", encode_offsets({name: offset for name, offset in offsets.items() if offset}))
@@ -209,7 +209,7 @@ class _Exporter:
 
         await asyncio.gather(*(bring(slot) for slot in range(len(needed))))
         if not tail:
-            # The producers' state is that of the sealed end, so a start reads again what is behind it.
+            # The producers' state is that of the sealed end, so a start reads the records behind it again.
             _write(f"{directory}/{file_name(rows.sealed_end, '.log')}", b"")
         for row in tail:
             if row.object_id is not None:

@@ -105,7 +105,7 @@ class LogImport:
         )
 
     async def discard_others(self) -> None:
-        """Remove what an interrupted import has stored of partitions that are not there any more."""
+        """Remove the stored segments of partitions that are not there any more."""
         for key, segments in self._stored.items():
             await self._rows.discard(key, segments)
         self._stored.clear()
