@@ -26,8 +26,8 @@ LOGS_AT_ONCE: Final = 8
 class ImportedCluster(NamedTuple):
     """An import, by its counts.
 
-    segments: of all logs. uploaded: those stored by this run, if an earlier one was interrupted. uploaded_bytes: of
-    their log files.
+    segments: of all logs. uploaded: number of segments that this run has stored; an interrupted one may have stored
+    others. uploaded_bytes: size of their log files.
     """
 
     cluster_id: str

@@ -82,7 +82,7 @@ class _TailRow(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """The rows of one moment. documents: all of them; none if only some topics are exported."""
+    """The rows of one moment. documents: values by key; empty if single topics are exported."""
 
     topics: Sequence[TopicMetadata]
     keys: Mapping[TopicPartition, PartitionKey]

@@ -44,7 +44,7 @@ def deleted_directory(topic_partition: TopicPartition, topic_id: bytes) -> str:
 
 
 def require_no_partitions(disk: Disk, path: str, metadata_path: str, found: Sequence[object]) -> None:
-    """Forbid to found metadata beside partitions that they would not know. found: these partitions. Raises
+    """Forbid to found metadata beside partitions that they would not know. found: names of partitions. Raises
     StorageError."""
     if disk.exists(f"{path}/{EXPORT_DIRECTORY}"):
         raise StorageError(
