@@ -27,11 +27,14 @@ SETTINGS = {
 class MovedBroker:
     """The places of one broker, one after the other: clients that know its address go on.
 
-    settings: of the broker, everywhere. directory: for data directories and scratch.
+    settings: of the broker, everywhere. directory: for data directories and scratch. protocol: of the listeners.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] | None = None, *, protocol: str = "PLAINTEXT"
+    ) -> None:
         self.port = free_ports(NODES)
+        self._protocol = protocol
         self._directory = directory
         self._settings = {**SETTINGS, **(settings or {})}
         self._scratch_count = 0
@@ -43,7 +46,7 @@ class MovedBroker:
     @contextmanager
     def alone(self, data_directory: Path) -> Iterator[BrokerProcess]:
         """One process on a data directory. It is stopped at the end."""
-        process = BrokerProcess(data_directory, settings=self._settings)
+        process = BrokerProcess(data_directory, settings=self._settings, protocol=self._protocol)
         process.port = self.port
         with process:
             yield process
@@ -54,7 +57,7 @@ class MovedBroker:
     def in_processes(self, data_directory: Path) -> Iterator[BrokerProcesses]:
         """Several processes on a data directory. They are stopped at the end."""
         processes = BrokerProcesses(data_directory, NODES, settings=self._settings)
-        processes.port = self.port
+        processes.port, processes.protocol = self.port, self._protocol
         with processes:
             yield processes
             processes.terminate()
@@ -69,6 +72,8 @@ class MovedBroker:
         machines = Machines(url, objects, scratch, NODES, settings=self._settings)
         machines[1].port = self.port
         machines[2].port = free_port()
+        for machine in machines.machines.values():
+            machine.protocol = self._protocol
         with machines:
             yield machines
             for machine in machines.machines.values():

@@ -26,8 +26,9 @@ LOGS_AT_ONCE: Final = 8
 class ImportedCluster(NamedTuple):
     """An import, by its counts.
 
-    segments: of all logs. uploaded: number of segments that this run has stored; an interrupted one may have stored
-    others. uploaded_bytes: size of their log files.
+    segments:       number in all logs.
+    uploaded:       number of segments that this run has stored; an interrupted one may have stored others.
+    uploaded_bytes: size of their log files.
     """
 
     cluster_id: str

@@ -23,6 +23,7 @@ from fencepost.broker.cluster.postgres.schema import (
     lock,
     require_durability,
     unfinished_import,
+    write_format,
 )
 from fencepost.broker.cluster.postgres.segment_rows import SEGMENT_COLUMNS
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
@@ -101,7 +102,7 @@ class ImportRows:
 
     async def _found(self) -> None:
         await create_tables(self._connection, self._address)
-        await self._connection.execute("UPDATE cluster SET format = $1", IMPORTING)
+        await self._connection.execute("UPDATE cluster SET format = $1, oldest_reader = NULL", IMPORTING)
         await self._write_document(KEY, json.dumps({"source": self._source, "format": FORMAT}).encode())
 
     async def _require_own(self) -> None:
@@ -164,7 +165,7 @@ class ImportRows:
                 await self._connection.execute("DELETE FROM documents")
                 for key, value in documents.items():
                     await self._write_document(key, value)
-                await self._connection.execute("UPDATE cluster SET format = $1", FORMAT)
+                await write_format(self._connection)
 
     async def _write_document(self, key: str, value: bytes) -> None:
         await self._connection.execute("INSERT INTO documents VALUES ($1, $2, 1, $3)", key, value, uuid4())

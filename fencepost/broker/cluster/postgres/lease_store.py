@@ -54,7 +54,9 @@ sent in half would hold the lock until PostgreSQL notices."""
 FENCE_ATTEMPTS: Final = 5
 COMPATIBILITY: Final = 1
 """The version of the formats and rules that brokers of one cluster share, beside Kafka's protocol. A release that
-changes them raises it, and does not work beside earlier releases."""
+changes them raises it by one, and works beside brokers of the number before and after its own, as in an update."""
+FIRST_COMPATIBILITY: Final = 1
+"""Of brokers that do not record theirs."""
 RESERVED_FOR_S: Final = 60.0
 """How long a node id is kept for a process that is starting."""
 
@@ -232,11 +234,11 @@ class PostgresLeaseStore(PostgresMetadataStore):
             if shared:
                 raise _address_in_use(row["node_id"], shared)
             version = versions[row["node_id"]] = row["version"] or "unknown"
-            if (row["compatibility"] or COMPATIBILITY) != COMPATIBILITY:
+            if abs((row["compatibility"] or FIRST_COMPATIBILITY) - COMPATIBILITY) > 1:
                 raise IncompatibleVersionError(
                     f"this broker has version {build_version()}, and node {row['node_id']} at "
-                    f"{_shown(other.values())} has version {version}, beside which it cannot work: stop all brokers, "
-                    "then start all with one version"
+                    f"{_shown(other.values())} has version {version}, beside which it cannot work: update to a "
+                    "version in between first, or stop all brokers, then start all with one version"
                 )
         return versions
 

@@ -12,7 +12,10 @@ A transaction locks rows in one order: the schema's advisory lock (`PLACING`), n
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
+
+import asyncpg
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
 from fencepost.broker.cluster.postgres.history import record_history, require_history
@@ -25,6 +28,8 @@ log = get_logger(__name__)
 FORMAT: Final = 4
 IMPORTING: Final = 1_000_000
 """The format of tables while a data directory is being imported into them: brokers of all versions refuse it."""
+OLDEST_READER: Final = FORMAT - 1
+"""Brokers that read this format work on the tables, too: those of the release before."""
 FIRST_WITH_HISTORY: Final = 3
 """The first format that records the location of its tables."""
 
@@ -43,9 +48,10 @@ _TABLES: Final = """
 CREATE TABLE cluster (
     one int PRIMARY KEY CHECK (one = 1),
     cluster_id text NOT NULL,
-    format int NOT NULL,
+    format int NOT NULL DEFAULT 0,
     place text,
-    timeline int
+    timeline int,
+    oldest_reader int
 );
 
 -- Each node that was ever seen. Its lease is renewed every second: an update that touches no index.
@@ -208,11 +214,22 @@ _UPGRADES: Final[dict[int, str]] = {
     ALTER TABLE nodes ADD COLUMN compatibility int;
     """,
     3: """
+    ALTER TABLE cluster ADD COLUMN oldest_reader int;
     ALTER TABLE segments ADD COLUMN stable_end bigint;
     ALTER TABLE segments ADD COLUMN block_checksums bytea;
     """,
 }
-"""Statements that turn the tables of a format into the next, while brokers of the version before it work on them."""
+"""Statements that turn the tables of a format into the next, while brokers of the version before it work on them.
+
+So a new column may be null, or has a default; none is renamed or removed before the format after the next.
+"""
+UPGRADE_LOCK_TIMEOUT: Final = "1s"
+"""How long an upgrade waits for a table: flushes of all brokers wait behind it."""
+UPGRADE_ATTEMPTS: Final = 60
+UPGRADE_PAUSE_S: Final = 0.5
+
+
+_IS_USED: Final = "SELECT EXISTS (SELECT FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp())"
 
 
 def _creation() -> str:
@@ -231,15 +248,28 @@ async def prepare(connection: Connection, address: PostgresAddress, *, is_restor
     Several nodes may do this at the same time. is_restored: the caller makes them safe. Raises StorageError.
     """
     with translated(address):
-        async with connection.transaction():
-            await lock(connection, PREPARING)
-            found = await connection.fetchval("SELECT to_regclass('cluster')")
-            if found is None:
-                await create_tables(connection, address)
+        for attempt in range(1, UPGRADE_ATTEMPTS + 1):
+            try:
+                await _prepare(connection, address, is_restored=is_restored)
+            except asyncpg.LockNotAvailableError:
+                if attempt == UPGRADE_ATTEMPTS:
+                    raise
+                # A long query, such as that of a check or a dump, has a table.
+                await asyncio.sleep(UPGRADE_PAUSE_S)
             else:
-                await _upgrade(connection, address)
-                if not is_restored:
-                    await require_history(connection, address)
+                return
+
+
+async def _prepare(connection: Connection, address: PostgresAddress, *, is_restored: bool) -> None:
+    async with connection.transaction():
+        await lock(connection, PREPARING)
+        found = await connection.fetchval("SELECT to_regclass('cluster')")
+        if found is None:
+            await create_tables(connection, address)
+        else:
+            await _upgrade(connection, address)
+            if not is_restored:
+                await require_history(connection, address)
 
 
 async def lock(connection: Connection, which: int) -> None:
@@ -254,7 +284,8 @@ async def create_tables(connection: Connection, address: PostgresAddress) -> Non
         await connection.execute(f"CREATE SCHEMA {address.schema}")
     await connection.execute(_creation())
     cluster_id = base64_uuid()
-    await connection.execute("INSERT INTO cluster (one, cluster_id, format) VALUES (1, $1, $2)", cluster_id, FORMAT)
+    await connection.execute("INSERT INTO cluster (one, cluster_id) VALUES (1, $1)", cluster_id)
+    await write_format(connection)
     await record_history(connection)
     log.info("cluster_founded", at=address.shown, cluster_id=cluster_id)
 
@@ -269,17 +300,44 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
     if found == IMPORTING:
         raise StorageError(unfinished_import(address))
     if found > FORMAT:
+        if await is_readable(connection, found):
+            return  # the next release has upgraded them, and this one still works on them
         raise StorageError(
             f"the tables of PostgreSQL at {address.shown} have format {found}, this broker reads format {FORMAT}; "
             "start the version of the broker that wrote them"
         )
+    if found < OLDEST_READER and await connection.fetchval(_IS_USED):
+        raise StorageError(
+            f"brokers work on the tables of PostgreSQL at {address.shown}, which have format {found}; this broker "
+            f"upgrades tables that are in use from format {OLDEST_READER} alone: stop all brokers first, or update to "
+            "a version in between"
+        )
+    if found < FORMAT:
+        await connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_LOCK_TIMEOUT}'")
     for version in range(found, FORMAT):
         await connection.execute(_UPGRADES[version])
         log.info("cluster_tables_upgraded", at=address.shown, format=version + 1)
     if found < FORMAT:
-        await connection.execute("UPDATE cluster SET format = $1", FORMAT)
+        await write_format(connection)
+        await connection.execute("SET LOCAL lock_timeout = 0")
     if found < FIRST_WITH_HISTORY:
         await record_history(connection)
+
+
+async def write_format(connection: Connection) -> None:
+    """Write that the tables have this version's format."""
+    await connection.execute("UPDATE cluster SET format = $1, oldest_reader = $2", FORMAT, OLDEST_READER)
+
+
+async def is_readable(connection: Connection, found: int) -> bool:
+    """Whether this version works on tables of a format: its own, or the next one."""
+    if found <= FORMAT:
+        return found == FORMAT
+    has_oldest = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'cluster'::regclass AND attname = 'oldest_reader')"
+    )
+    oldest = await connection.fetchval("SELECT oldest_reader FROM cluster") if has_oldest else None
+    return oldest is not None and oldest <= FORMAT
 
 
 def unfinished_import(address: PostgresAddress) -> str:

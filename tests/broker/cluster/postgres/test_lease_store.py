@@ -399,7 +399,11 @@ async def test_a_broker_of_another_version_is_named_in_the_log_and_one_that_cann
         dict.fromkeys("123", build_version()),
     )
     fifth = await make(5)
+    neighbour = await make(6)
     monkeypatch.setattr(lease_store, "COMPATIBILITY", 2)
+    await neighbour.start(own_lease_after_s=LEASE_S / 2)
+    await neighbour.store.leave(6)
+    monkeypatch.setattr(lease_store, "COMPATIBILITY", 3)
     refusal = r"this broker has version 9\.9, and node 1 at 10\.0\.0\.1:9001 has version .*stop all brokers"
     with pytest.raises(IncompatibleVersionError, match=refusal):
         await fifth.start(own_lease_after_s=LEASE_S / 2)

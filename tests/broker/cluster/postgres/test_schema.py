@@ -52,9 +52,65 @@ async def test_a_schema_that_an_administrator_has_made_is_used(cluster_url: str)
 async def test_tables_of_a_later_version_are_refused_and_not_touched(cluster_url: str) -> None:
     async with session(cluster_url) as (connection, address):
         await prepare(connection, address)
-        await connection.execute("UPDATE cluster SET format = $1", FORMAT + 1)
+        await connection.execute("UPDATE cluster SET format = $1, oldest_reader = $1", FORMAT + 1)
         with pytest.raises(StorageError, match=rf"have format {FORMAT + 1}, this broker reads format {FORMAT}; start"):
             await prepare(connection, address)
+        assert await connection.fetchval("SELECT format FROM cluster") == FORMAT + 1
+
+
+async def test_tables_that_the_next_version_has_upgraded_are_still_used(cluster_url: str) -> None:
+    async with session(cluster_url) as (connection, address):
+        await prepare(connection, address)
+        await connection.execute("UPDATE cluster SET format = $1, oldest_reader = $2", FORMAT + 1, FORMAT)
+        await prepare(connection, address)
+        assert await connection.fetchval("SELECT format FROM cluster") == FORMAT + 1
+        await connection.execute("UPDATE cluster SET format = $1, oldest_reader = $2", FORMAT + 2, FORMAT + 1)
+        with pytest.raises(StorageError, match=rf"have format {FORMAT + 2}, this broker reads format {FORMAT}; start"):
+            await prepare(connection, address)
+
+
+async def test_tables_that_brokers_use_are_upgraded_from_the_format_before_alone(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with session(cluster_url) as (connection, address):
+        await prepare(connection, address)
+        await connection.execute(
+            "INSERT INTO nodes VALUES "
+            "(1, gen_random_uuid(), 'alive', '[]', NULL, clock_timestamp() + interval '99 s', now())"
+        )
+        monkeypatch.setitem(schema._UPGRADES, FORMAT, "ALTER TABLE cluster ADD COLUMN note text")
+        monkeypatch.setitem(schema._UPGRADES, FORMAT + 1, "ALTER TABLE cluster ADD COLUMN another text")
+        with monkeypatch.context() as skipping:
+            skipping.setattr(schema, "FORMAT", FORMAT + 2)
+            skipping.setattr(schema, "OLDEST_READER", FORMAT + 1)
+            with pytest.raises(
+                StorageError, match=rf"use from format {FORMAT + 1} alone: stop all brokers first, or up"
+            ):
+                await prepare(connection, address)
+        assert await connection.fetchval("SELECT format FROM cluster") == FORMAT
+        monkeypatch.setattr(schema, "FORMAT", FORMAT + 1)
+        monkeypatch.setattr(schema, "OLDEST_READER", FORMAT)
+        await prepare(connection, address)
+        assert await connection.fetchrow("SELECT format, oldest_reader FROM cluster") == (FORMAT + 1, FORMAT)
+
+
+async def test_an_upgrade_waits_for_a_long_query_without_holding_up_flushes(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "UPGRADE_LOCK_TIMEOUT", "10ms")
+    monkeypatch.setattr(schema, "UPGRADE_PAUSE_S", 0.01)
+    async with session(cluster_url) as (connection, address), session(cluster_url) as (reading, _):
+        await prepare(connection, address)
+        monkeypatch.setattr(schema, "FORMAT", FORMAT + 1)
+        monkeypatch.setitem(schema._UPGRADES, FORMAT, "ALTER TABLE tail ADD COLUMN note text")
+        async with reading.transaction():
+            await reading.fetch("SELECT FROM tail")
+            upgrading = asyncio.create_task(prepare(connection, address))
+            for _ in range(10):
+                async with session(cluster_url) as (flushing, _):
+                    await flushing.execute("DELETE FROM tail")
+            assert not upgrading.done()
+        await upgrading
         assert await connection.fetchval("SELECT format FROM cluster") == FORMAT + 1
 
 
@@ -77,7 +133,7 @@ async def test_tables_of_the_first_format_are_upgraded_and_keep_their_rows(clust
         await connection.execute(
             "ALTER TABLE segments DROP COLUMN checksums, DROP COLUMN stable_end, DROP COLUMN block_checksums; "
             "ALTER TABLE tail DROP COLUMN checksum; "
-            "ALTER TABLE cluster DROP COLUMN place, DROP COLUMN timeline; "
+            "ALTER TABLE cluster DROP COLUMN place, DROP COLUMN timeline, DROP COLUMN oldest_reader; "
             "ALTER TABLE nodes DROP COLUMN version, DROP COLUMN compatibility; UPDATE cluster SET format = 1"
         )
         await connection.execute(
