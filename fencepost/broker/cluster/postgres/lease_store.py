@@ -36,7 +36,7 @@ from fencepost.broker.cluster.postgres.lease_rows import (
     write_placed,
 )
 from fencepost.broker.cluster.postgres.metadata_store import PostgresMetadataStore, session_prefix
-from fencepost.broker.cluster.postgres.schema import PLACING, lock
+from fencepost.broker.cluster.postgres.schema import COMPATIBILITY, FIRST_COMPATIBILITY, PLACING, lock
 from fencepost.broker.cluster.postgres.session import Session
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
 from fencepost.broker.kernel.addresses import canonical_host
@@ -52,11 +52,6 @@ FENCE_LOCK_TIMEOUT: Final = "1s"
 """How long a start or a take-over waits for a flush of the node before its sessions are ended: a statement that was
 sent in half would hold the lock until PostgreSQL notices."""
 FENCE_ATTEMPTS: Final = 5
-COMPATIBILITY: Final = 1
-"""The version of the formats and rules that brokers of one cluster share, beside Kafka's protocol. A release that
-changes them raises it by one, and works beside brokers of the number before and after its own, as in an update."""
-FIRST_COMPATIBILITY: Final = 1
-"""Of brokers that do not record theirs."""
 RESERVED_FOR_S: Final = 60.0
 """How long a node id is kept for a process that is starting."""
 

@@ -33,6 +33,12 @@ OLDEST_READER: Final = FORMAT - 1
 FIRST_WITH_HISTORY: Final = 3
 """The first format that records the location of its tables."""
 
+COMPATIBILITY: Final = 1
+"""The version of the formats and rules that brokers of one cluster share, beside Kafka's protocol. A release that
+changes them raises it by one, and works beside brokers of the number before and after its own, as in an update."""
+FIRST_COMPATIBILITY: Final = 1
+"""Of brokers that do not record theirs."""
+
 TOPICS, DOCUMENTS, PLACEMENT = "topics", "documents", "placement"
 """Kinds of changes: the rows of `changes`."""
 
@@ -229,7 +235,7 @@ UPGRADE_ATTEMPTS: Final = 60
 UPGRADE_PAUSE_S: Final = 0.5
 
 
-_IS_USED: Final = "SELECT EXISTS (SELECT FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp())"
+_USED_BY: Final = "FROM nodes WHERE state <> 'gone' AND lease_until > clock_timestamp()"
 
 
 def _creation() -> str:
@@ -306,13 +312,14 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
             f"the tables of PostgreSQL at {address.shown} have format {found}, this broker reads format {FORMAT}; "
             "start the version of the broker that wrote them"
         )
-    if found < OLDEST_READER and await connection.fetchval(_IS_USED):
+    if found < OLDEST_READER and await connection.fetchval(f"SELECT EXISTS (SELECT {_USED_BY})"):
         raise StorageError(
             f"brokers work on the tables of PostgreSQL at {address.shown}, which have format {found}; this broker "
             f"upgrades tables that are in use from format {OLDEST_READER} alone: stop all brokers first, or update to "
             "a version in between"
         )
     if found < FORMAT:
+        await _require_neighbours(connection, address, found)
         await connection.execute(f"SET LOCAL lock_timeout = '{UPGRADE_LOCK_TIMEOUT}'")
     for version in range(found, FORMAT):
         await connection.execute(_UPGRADES[version])
@@ -322,6 +329,23 @@ async def _upgrade(connection: Connection, address: PostgresAddress) -> None:
         await connection.execute("SET LOCAL lock_timeout = 0")
     if found < FIRST_WITH_HISTORY:
         await record_history(connection)
+
+
+async def _require_neighbours(connection: Connection, address: PostgresAddress, found: int) -> None:
+    """Refuse to upgrade tables under brokers beside which this one does not work. Raises StorageError."""
+    if found < FIRST_WITH_HISTORY:
+        return  # they do not record their versions
+    far = await connection.fetchrow(
+        f"SELECT node_id, version {_USED_BY} AND abs(coalesce(compatibility, $1) - $2) > 1 LIMIT 1",
+        FIRST_COMPATIBILITY,
+        COMPATIBILITY,
+    )
+    if far is not None:
+        raise StorageError(
+            f"node {far['node_id']} works on the tables of PostgreSQL at {address.shown} with version "
+            f"{far['version'] or 'unknown'}, beside which this broker cannot work: update to a version in between "
+            "first, or stop all brokers, then start all with one version"
+        )
 
 
 async def write_format(connection: Connection) -> None:

@@ -94,6 +94,26 @@ async def test_tables_that_brokers_use_are_upgraded_from_the_format_before_alone
         assert await connection.fetchrow("SELECT format, oldest_reader FROM cluster") == (FORMAT + 1, FORMAT)
 
 
+async def test_tables_are_not_upgraded_under_brokers_beside_which_this_one_cannot_work(
+    cluster_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with session(cluster_url) as (connection, address):
+        await prepare(connection, address)
+        await connection.execute(
+            "INSERT INTO nodes (node_id, incarnation, state, listeners, lease_until, since, version, compatibility) "
+            "VALUES (7, gen_random_uuid(), 'alive', '[]', clock_timestamp() + interval '99 s', now(), '0.1', 1)"
+        )
+        monkeypatch.setattr(schema, "FORMAT", FORMAT + 1)
+        monkeypatch.setattr(schema, "OLDEST_READER", FORMAT)
+        monkeypatch.setattr(schema, "COMPATIBILITY", 3)
+        monkeypatch.setitem(schema._UPGRADES, FORMAT, "ALTER TABLE cluster ADD COLUMN note text")
+        with pytest.raises(StorageError, match=r"node 7 works on the tables .* with version 0\.1, beside which"):
+            await prepare(connection, address)
+        assert await connection.fetchval("SELECT format FROM cluster") == FORMAT
+        monkeypatch.setattr(schema, "COMPATIBILITY", 2)
+        await prepare(connection, address)
+
+
 async def test_an_upgrade_waits_for_a_long_query_without_holding_up_flushes(
     cluster_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
