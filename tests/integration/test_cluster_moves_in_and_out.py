@@ -87,7 +87,7 @@ class History:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_clients_live_through_every_move_and_lose_nothing(
+def test_clients_live_through_every_move_also_after_kills_and_lose_nothing(
     database: PostgresServer, objects: ObjectServer, tmp_path: Path
 ) -> None:
     broker = MovedBroker(tmp_path)
@@ -99,12 +99,12 @@ def test_clients_live_through_every_move_and_lose_nothing(
             history.create_topics()
             history.work()
         moved(first, bucket, "import", str(tmp_path / "data"))
-        with broker.on_machines(first, bucket):
+        with broker.on_machines(first, bucket, is_killed=True):
             history.work()
         moved(first, bucket, "export", "--all", str(tmp_path / "out"))
-        with broker.alone(tmp_path / "out"):
+        with broker.alone(tmp_path / "out", is_killed=True):
             history.work()
-        with broker.in_processes(tmp_path / "out"):
+        with broker.in_processes(tmp_path / "out", is_killed=True):
             history.work()
         moved(second, bucket, "import", str(tmp_path / "out"))
         with broker.on_machines(second, bucket):
@@ -126,6 +126,7 @@ SECURED = {
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
     "transaction.two.phase.commit.enable": "true",
+    "fencepost.two.phase.transactional.ids": "prepared*",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 LEFT_TIMEOUT_MS = 12_000
@@ -171,11 +172,12 @@ class Shop:
             made.result(30)
         user = UserScramCredentialUpsertion("bob", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"bobs")
         self.admin.alter_user_scram_credentials([user])["bob"].result(30)
-        may_read = AclBinding(
-            *(ResourceType.TOPIC, "orders", ResourcePatternType.LITERAL, "User:bob", "*"),
-            *(AclOperation.READ, AclPermissionType.ALLOW),
-        )
-        self.admin.create_acls([may_read])[may_read].result(30)
+        for resource, name in ((ResourceType.TOPIC, "orders"), (ResourceType.GROUP, "reader")):
+            may_read = AclBinding(
+                *(resource, name, ResourcePatternType.LITERAL, "User:bob", "*"),
+                *(AclOperation.READ, AclPermissionType.ALLOW),
+            )
+            self.admin.create_acls([may_read])[may_read].result(30)
         self.run("quotas", "set", "--user", "bob", "--producer-byte-rate", "12345")
         producer = Producer(self.admin_login)
         for number in range(10):

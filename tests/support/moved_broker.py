@@ -44,28 +44,30 @@ class MovedBroker:
         return f"127.0.0.1:{self.port}"
 
     @contextmanager
-    def alone(self, data_directory: Path) -> Iterator[BrokerProcess]:
-        """One process on a data directory. It is stopped at the end."""
+    def alone(self, data_directory: Path, *, is_killed: bool = False) -> Iterator[BrokerProcess]:
+        """One process on a data directory. It is stopped at the end, or killed."""
         process = BrokerProcess(data_directory, settings=self._settings, protocol=self._protocol)
         process.port = self.port
         with process:
             yield process
-            process.terminate()
+            if not is_killed:
+                process.terminate()
         assert "Traceback" not in process.output, process.output
 
     @contextmanager
-    def in_processes(self, data_directory: Path) -> Iterator[BrokerProcesses]:
-        """Several processes on a data directory. They are stopped at the end."""
+    def in_processes(self, data_directory: Path, *, is_killed: bool = False) -> Iterator[BrokerProcesses]:
+        """Several processes on a data directory. They are stopped at the end, or killed."""
         processes = BrokerProcesses(data_directory, NODES, settings=self._settings)
         processes.port, processes.protocol = self.port, self._protocol
         with processes:
             yield processes
-            processes.terminate()
+            if not is_killed:
+                processes.terminate()
         assert "Traceback" not in processes.output, processes.output
 
     @contextmanager
-    def on_machines(self, url: str, objects: ObjectLocation) -> Iterator[Machines]:
-        """A cluster, whose first broker has the address. It is stopped at the end."""
+    def on_machines(self, url: str, objects: ObjectLocation, *, is_killed: bool = False) -> Iterator[Machines]:
+        """A cluster, whose first broker has the address. It is stopped at the end, or killed."""
         self._scratch_count += 1
         scratch = self._directory / f"scratch-{self._scratch_count}"
         scratch.mkdir()
@@ -77,7 +79,7 @@ class MovedBroker:
         with machines:
             yield machines
             for machine in machines.machines.values():
-                machine.terminate()
+                machine.kill() if is_killed else machine.terminate()
         assert "Traceback" not in machines.output, machines.output
 
 

@@ -50,7 +50,9 @@ SETTINGS: Final = {
     "transaction.state.log.num.partitions": "2",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
+    "offsets.retention.minutes": "2000000000",  # the files are older each day
     "transaction.two.phase.commit.enable": "true",
+    "fencepost.two.phase.transactional.ids": "prepared",
     "fencepost.node.settling.ms": "0",
 }
 PARTITIONS: Final = 2
