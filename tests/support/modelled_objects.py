@@ -23,6 +23,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
     ObjectStoreRefusedError,
     ObjectStoreTroubleError,
+    ObjectTooShortError,
     StoredObject,
 )
 
@@ -35,6 +36,7 @@ class ModelledObjects:
     slowest_s:      requests take from 0 to this long.
     next_put_fails: how the next put fails, after `puts_until_failure` others; None after it.
     puts_count:     of those that were asked for.
+    read_whole:     names of objects that were asked for as a whole; read_ranges: with the position, of those in part.
     """
 
     def __init__(self, chance: random.Random | None = None, *, now_ms: int = 0) -> None:
@@ -49,6 +51,8 @@ class ModelledObjects:
         self.next_put_fails: str | None = None
         self.puts_until_failure = 0
         self.puts_count = 0
+        self.read_whole: list[str] = []
+        self.read_ranges: list[tuple[str, int]] = []
         self._chance = random.Random(0) if chance is None else chance
         self._late: set[asyncio.Task[None]] = set()
 
@@ -88,6 +92,10 @@ class ModelledObjects:
         await self.put(name, _content(path))
 
     async def get(self, name: str) -> bytes:
+        self.read_whole.append(name)
+        return await self._get(name)
+
+    async def _get(self, name: str) -> bytes:
         await self._travel(name)
         self._fail_perhaps("get", name)
         if name not in self.objects:
@@ -95,9 +103,10 @@ class ModelledObjects:
         return self.objects[name]
 
     async def get_range(self, name: str, position: int, length_bytes: int) -> bytes:
-        content = (await self.get(name))[position : position + length_bytes]
+        self.read_ranges.append((name, position))
+        content = (await self._get(name))[position : position + length_bytes]
         if len(content) != length_bytes:
-            raise ObjectStoreRefusedError(f"{name} has {len(content)} of {length_bytes} bytes")
+            raise ObjectTooShortError(f"{name} has {len(content)} of {length_bytes} bytes")
         return content
 
     async def get_file(self, name: str, path: str) -> int:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
-from fencepost.broker.storage.disk import LogFile, StorageError
+from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.primitives import Buffer
 
 PIECE_BYTES = 4 * 1024 * 1024
@@ -19,6 +20,17 @@ def is_mapped(chunk: Buffer) -> bool:
     return isinstance(chunk, memoryview) and isinstance(chunk.obj, mmap.mmap)
 
 
+class SentFile(Protocol):
+    """What of a `LogFile` a slice needs."""
+
+    @property
+    def path(self) -> str: ...
+
+    def read_to_send(self, position: int, length_bytes: int) -> memoryview: ...
+
+    def send(self, descriptor: int, position: int, length_bytes: int) -> int: ...
+
+
 class FileSlice:
     """A range of `length_bytes` from `position` in a file, which no longer changes. `len` returns its bytes.
 
@@ -27,7 +39,7 @@ class FileSlice:
 
     __slots__ = ("_file", "_length_bytes", "_position", "failed")
 
-    def __init__(self, file: LogFile, position: int, length_bytes: int) -> None:
+    def __init__(self, file: SentFile, position: int, length_bytes: int) -> None:
         self._file = file
         self._position = position
         self._length_bytes = length_bytes

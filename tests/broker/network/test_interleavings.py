@@ -320,7 +320,7 @@ class Client:
 
 
 def content_of(reply: ReplyChunks) -> bytes:
-    return b"".join(bytes(one._file.read(0, len(one))) if isinstance(one, FileSlice) else bytes(one) for one in reply)
+    return b"".join(b"".join(one.pieces()) if isinstance(one, FileSlice) else bytes(one) for one in reply)
 
 
 @pytest.fixture(autouse=True)

@@ -27,6 +27,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectStoreError,
     ObjectStoreRefusedError,
     ObjectStoreTroubleError,
+    ObjectTooShortError,
     StoredObject,
 )
 
@@ -68,6 +69,7 @@ _TEMPORARY_CODES = frozenset(
     {"ExpiredToken", "RequestTimeTooSkewed", "RequestTimeout", "SlowDown", "TokenRefreshRequired"}
 )
 _BEYOND_HTTP = 400
+_BEYOND_THE_END = 416
 _SERVER_FAULT = 500
 _TEMPORARY_STATUS = frozenset({408, 425, 429})
 _NOT_SERVED = frozenset({"NotImplemented", "MethodNotAllowed"})
@@ -160,7 +162,7 @@ class S3Objects:
                 await obstore.get_range_async(self._store, self._prefix + name, start=position, length=length_bytes)
             )
         if len(found) != length_bytes:
-            raise ObjectStoreRefusedError(
+            raise ObjectTooShortError(
                 f"{self._at(name)} has {len(found)} of the {length_bytes} bytes from position {position} on"
             )
         return found
@@ -246,6 +248,8 @@ class S3Objects:
         number = int(status) if status else 0
         if code in _NOT_SERVED:
             return _NotServedError(said)
+        if number == _BEYOND_THE_END:
+            return ObjectTooShortError(said)
         is_refusal = isinstance(error, (FileNotFoundError, PermissionDeniedError, UnauthenticatedError)) or (
             _BEYOND_HTTP <= number < _SERVER_FAULT and number not in _TEMPORARY_STATUS
         )

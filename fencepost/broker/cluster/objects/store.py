@@ -22,6 +22,10 @@ class ObjectMissingError(ObjectStoreError):
     """There is no object of that name."""
 
 
+class ObjectTooShortError(ObjectStoreRefusedError):
+    """The object ends before the range that was asked for."""
+
+
 class ObjectStoreTroubleError(ObjectStoreError):
     """The store cannot be reached, is slow or fails: it may nevertheless have executed the request."""
 
@@ -55,7 +59,7 @@ class ObjectStore(Protocol):
         ...
 
     async def get_range(self, name: str, position: int, length_bytes: int) -> bytes:
-        """Return bytes of an object; the range must be in it. Raises ObjectMissingError."""
+        """Return bytes of an object. Raises ObjectMissingError; ObjectTooShortError if the range is not in it."""
         ...
 
     async def get_file(self, name: str, path: str) -> int:

@@ -1,12 +1,22 @@
-"""Fetches of remote segments, and their removal when scratch space is needed."""
+"""Fetches of remote segments, whole or in parts, and their removal when scratch space is needed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Generator, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from fencepost.broker.cluster.objects.names import SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from fencepost.broker.cluster.objects.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from fencepost.broker.cluster.remote.download_turns import DownloadTurns
+from fencepost.broker.cluster.remote.local_parts import LocalParts
 from fencepost.broker.cluster.remote.segment_objects import READ_SUFFIXES, SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import (
@@ -18,12 +28,22 @@ from fencepost.broker.cluster.tail.tail_store import (
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.durability.waiters import Watchers
 from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, PartitionFiles
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.segment.block_file import LocalBlock
 from fencepost.broker.log.segment.log_segments import LogSegments
-from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata, open_fetched
+from fencepost.broker.log.segment.remote_segment import (
+    INDEXES,
+    RemoteSegment,
+    RemoteSegmentMetadata,
+    SegmentNotLocalError,
+    open_fetched,
+)
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import Disk, StorageError
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -36,6 +56,14 @@ LONGEST_PAUSE_S: Final = 5.0
 REPORT_INTERVAL_S: Final = 10.0
 FAILED_REST_S: Final = 5.0
 """How long a fetch that failed is not retried: readers come many times a second."""
+DOWNLOADS_AT_ONCE: Final = 8
+"""Downloads of parts under way: blocks of 4 MB are in memory until they are checked. Uploads have requests left."""
+LEAST_SHARE_OF_PARTS: Final = 0.5
+"""Of the scratch: so much of it parts may take, whatever else is in it."""
+IDLE_S: Final = 60.0
+"""Parts that nobody has read for so long go before local segments, which a consumer may be about to read."""
+WRITTEN_BYTES: Final = 1024 * 1024
+"""Written in one step of the event loop."""
 
 
 class _Failure(NamedTuple):
@@ -43,6 +71,13 @@ class _Failure(NamedTuple):
 
     error: StorageError
     until_s: float
+
+
+class _Wanted(NamedTuple):
+    """What a fetch is for. part: None for a whole segment."""
+
+    sealed: RemoteSegmentMetadata
+    part: int | None
 
 
 class FetchedLog(Protocol):
@@ -53,6 +88,7 @@ class FetchedLog(Protocol):
     is_deleted: bool
     segments: LogSegments
     files: PartitionFiles
+    watchers: Watchers
 
     @property
     def config(self) -> LogConfig: ...
@@ -94,8 +130,8 @@ class FetchedLogStates(Protocol):
 class RemoteFetch:
     """The sealed segments of open logs, for `RemoteLogStore`.
 
-    scratch_bytes: bound of the local segments together; beyond it, the longest unread are evicted first.
-    fetched_count: segments fetched since the start. fetched_bytes: of their log files.
+    scratch_bytes: bound of the local segments and parts together; beyond it, the longest unread are evicted first.
+    fetched_count: segments of which something was fetched. fetched_bytes: of their log files.
     """
 
     def __init__(
@@ -112,9 +148,13 @@ class RemoteFetch:
         self._logs = logs
         self._kept = kept
         self._objects = objects
-        self._coming: dict[RemoteSegmentMetadata, asyncio.Task[None]] = {}
+        self._coming: dict[_Wanted, asyncio.Task[None]] = {}
         self._unread_passes: dict[Segment, int] = {}
-        self._failures: dict[RemoteSegmentMetadata, _Failure] = {}
+        self._failures: dict[_Wanted, _Failure] = {}
+        self._turns = DownloadTurns(DOWNLOADS_AT_ONCE)
+        self._parts = LocalParts(lambda: asyncio.get_running_loop().time())
+        self._coming_bytes = 0  # of blocks
+        self._segment_bytes = 0  # of local segments, as of the last pass
 
     async def close(self) -> None:
         """Cancel the fetches that are under way."""
@@ -124,32 +164,144 @@ class RemoteFetch:
     # Fetches
 
     def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
-        failure = self._failures.get(sealed)
+        return self._begin(topic_partition, _Wanted(sealed, None), lambda: self._fetch(topic_partition, sealed))
+
+    def fetch_part(
+        self, topic_partition: TopicPartition, segment: RemoteSegment, part: int, *, is_asked_for: bool = True
+    ) -> Awaitable[None]:
+        whole = self._coming.get(_Wanted(segment.sealed, None))
+        if whole is not None:
+            return _End(whole)
+        if segment.comes_whole:
+            return self.fetch(topic_partition, segment.sealed)
+        if is_asked_for:
+            self._parts.keep(segment, part)
+
+        async def fetch() -> None:
+            if part == INDEXES:
+                await self._fetch_indexes(topic_partition, segment)
+            else:
+                await self._fetch_block(topic_partition, segment, part, is_asked_for=is_asked_for)
+
+        return self._begin(topic_partition, _Wanted(segment.sealed, part), fetch)
+
+    def _begin(
+        self, concerns: TopicPartition, wanted: _Wanted, fetch: Callable[[], Coroutine[Any, Any, None]]
+    ) -> Awaitable[None]:
+        """Begin a fetch, unless it is under way. Raises StorageError if it has just failed."""
+        failure = self._failures.get(wanted)
         if failure is not None:
             if asyncio.get_running_loop().time() < failure.until_s:
                 raise failure.error
-            del self._failures[sealed]
-        task = self._coming.get(sealed)
+            del self._failures[wanted]
+        task = self._coming.get(wanted)
         if task is None:
-            task = FETCHING.start(
-                self._fetch(topic_partition, sealed), concerns=topic_partition, expected=(StorageError,)
-            )
-            self._coming[sealed] = task
-            task.add_done_callback(lambda _: self._coming.pop(sealed, None))
+            task = FETCHING.start(fetch(), concerns=concerns, expected=(StorageError,))
+            self._coming[wanted] = task
+            task.add_done_callback(lambda _: self._coming.pop(wanted, None))
         return _End(task)
 
     async def _fetch(self, name: TopicPartition, sealed: RemoteSegmentMetadata) -> None:
+        partition_log = self._open_log(name)
+        files = partition_log.files
+        key = PartitionKey(partition_log.topic_id, name.partition)
+        fetched = await self._download(
+            partition_log, _Wanted(sealed, None), lambda: self._objects.download(key, sealed, files.directory)
+        )
+        remote_segment = _remote_segment(partition_log, sealed)
+        if remote_segment is None:
+            fetched.discard()
+            return
+        fetched.put_in_place()
+        segment = open_fetched(files, sealed, partition_log.config.index_interval_bytes)
+        self._parts.let_go(remote_segment)
+        partition_log.exchange(remote_segment, segment)
+        kept = self._kept.get(name)
+        if kept is not None:
+            kept.stored[segment] = sealed
+        self.fetched_count += 1
+        self.fetched_bytes += sealed.size_bytes
+
+    async def _fetch_indexes(self, name: TopicPartition, segment: RemoteSegment) -> None:
+        partition_log, sealed = self._open_log(name), segment.sealed
+        directory, disk = partition_log.files.directory, partition_log.files.disk
+        suffixes = [INDEX_SUFFIX, TIME_INDEX_SUFFIX]
+        if sealed.has_aborted and not disk.exists(segment.files.path(TRANSACTION_INDEX_SUFFIX)):
+            suffixes.append(TRANSACTION_INDEX_SUFFIX)
+        key = PartitionKey(partition_log.topic_id, name.partition)
+        fetched = await self._download(
+            partition_log,
+            _Wanted(sealed, INDEXES),
+            lambda: self._in_turn(name, lambda: self._objects.download(key, sealed, directory, suffixes)),
+        )
+        if _remote_segment(partition_log, sealed) is not segment or segment.has(INDEXES):
+            fetched.discard()
+            return
+        fetched.put_in_place()
+        size_bytes = sum(disk.size_bytes(segment.files.path(suffix)) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+        with contextlib.suppress(SegmentNotLocalError):  # they are no indexes: the reader has the whole fetched
+            segment.add_indexes()
+            self._parts.add(segment, INDEXES, size_bytes, is_asked_for=True)
+        self.fetched_count += 1
+        partition_log.watchers.notify()
+
+    async def _fetch_block(
+        self, name: TopicPartition, segment: RemoteSegment, block: int, *, is_asked_for: bool
+    ) -> None:
+        partition_log, sealed, layout = self._open_log(name), segment.sealed, segment.log_blocks.layout
+        assert layout is not None, "a segment with blocks"
+        key = PartitionKey(partition_log.topic_id, name.partition)
+        length_bytes = layout.length(block)
+        self._coming_bytes += length_bytes
+        try:
+            content = await self._download(
+                partition_log,
+                _Wanted(sealed, block),
+                lambda: self._in_turn(name, lambda: self._objects.download_block(key, sealed, block)),
+            )
+            self._make_room_for(length_bytes)
+            # Never a path that was used before: it may be open still, or be about to be removed.
+            path = f"{segment.files.path(LOG_SUFFIX)}.{block:04d}.{uuid.uuid4().hex}"
+            file = partition_log.files.disk.open(path)
+            try:
+                for start in range(0, length_bytes, WRITTEN_BYTES):
+                    file.append(memoryview(content)[start : start + WRITTEN_BYTES])
+                    await asyncio.sleep(0)
+                file.release_room()
+                if _remote_segment(partition_log, sealed) is not segment or segment.has(block):
+                    raise StorageError(f"{name} does not need the block any more")
+            except BaseException:
+                file.close()
+                with contextlib.suppress(StorageError):
+                    partition_log.files.disk.delete(path)
+                raise
+        finally:
+            self._coming_bytes -= length_bytes
+        segment.log_blocks.blocks[block] = LocalBlock(file)
+        self._parts.add(segment, block, length_bytes, is_asked_for=is_asked_for)
+        self.fetched_bytes += length_bytes
+        partition_log.watchers.notify()
+
+    def _open_log(self, name: TopicPartition) -> FetchedLog:
+        """Raises StorageError."""
         partition_log = self._logs.get(name)
         if partition_log is None:
             raise StorageError(f"{name} is not open")
-        files = partition_log.files
-        key = PartitionKey(partition_log.topic_id, name.partition)
+        return partition_log
+
+    async def _in_turn(self, name: TopicPartition, download: Callable[[], Awaitable[T]]) -> T:
+        async with self._turns.turn(name):
+            return await download()
+
+    async def _download(self, partition_log: FetchedLog, wanted: _Wanted, download: Callable[[], Awaitable[T]]) -> T:
+        """Download what is wanted; again while the store does not answer. Raises StorageError."""
+        name = partition_log.topic_partition
         loop = asyncio.get_running_loop()
         report_at_s = loop.time()
         pause_s = FIRST_PAUSE_S
         while True:
             try:
-                fetched = await self._objects.download(key, sealed, files.directory)
+                return await download()
             except StoreUnavailableError as error:
                 if loop.time() >= report_at_s:
                     report_at_s = loop.time() + REPORT_INTERVAL_S
@@ -159,34 +311,60 @@ class RemoteFetch:
                     log.error(  # noqa: TRY400  # the reason says it all
                         "segment_not_brought", topic=name.topic, partition=name.partition, reason=str(error)
                     )
-                    self._failures[sealed] = _Failure(error, loop.time() + FAILED_REST_S)
+                    self._failures[wanted] = _Failure(error, loop.time() + FAILED_REST_S)
                 raise
-            else:
-                break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             if partition_log.is_deleted:
                 raise StorageError(f"{name} is not open any more")
-        remote_segment = next(
-            (one for one in partition_log.segments if isinstance(one, RemoteSegment) and one.sealed == sealed), None
-        )
-        if partition_log.is_deleted or remote_segment is None:  # retention has deleted it, or the log has moved
-            fetched.discard()
+
+    # Reads
+
+    def note_read(self, topic_partition: TopicPartition, segment: RemoteSegment, position: int, end: int) -> None:
+        self._parts.note_read(segment, position, end)
+        layout = segment.log_blocks.layout
+        if layout is None:
             return
-        fetched.put_in_place()
-        segment = open_fetched(files, sealed, partition_log.config.index_interval_bytes)
-        partition_log.exchange(remote_segment, segment)
-        kept = self._kept.get(name)
-        if kept is not None:
-            kept.stored[segment] = sealed
-        self.fetched_count += 1
-        self.fetched_bytes += sealed.size_bytes
+        block = layout.at(end - 1)
+        is_sequential = end - layout.start(block) >= layout.length(block) // 2 or self._parts.is_passed(
+            segment, block - 1
+        )
+        if not is_sequential:
+            return
+        if block + 1 < layout.blocks_count:
+            self._fetch_ahead(topic_partition, segment, block + 1)
+            return
+        partition_log = self._logs.get(topic_partition)
+        following = None if partition_log is None else partition_log.segments.after(segment)
+        if isinstance(following, RemoteSegment) and not following.comes_whole:
+            self._fetch_ahead(topic_partition, following, INDEXES)
+            self._fetch_ahead(topic_partition, following, 0)
+
+    def _fetch_ahead(self, topic_partition: TopicPartition, segment: RemoteSegment, part: int) -> None:
+        """Fetch a part that a reader will soon ask for, if nobody waits for anything else and there is room."""
+        wanted = _Wanted(segment.sealed, part)
+        layout = segment.log_blocks.layout
+        if segment.has(part) or wanted in self._coming or not self._turns.are_free or layout is None:
+            return
+        needed_bytes = self._parts.total_bytes - self._parts.passed_bytes + self._coming_bytes
+        if needed_bytes + layout.block_bytes <= self._room_of_parts():
+            with contextlib.suppress(StorageError):  # it has just failed: the reader will get the error
+                self.fetch_part(topic_partition, segment, part, is_asked_for=False)
+
+    def _room_of_parts(self) -> int:
+        """The bytes that parts may take."""
+        return max(int(self.scratch_bytes * LEAST_SHARE_OF_PARTS), self.scratch_bytes - self._segment_bytes)
+
+    def _make_room_for(self, added_bytes: int) -> None:
+        excess_bytes = self._parts.total_bytes + added_bytes - self._room_of_parts()
+        if excess_bytes > 0:
+            self._parts.evict(excess_bytes)
 
     # Eviction
 
     async def make_room(self) -> None:
-        """Evict segments until the others fit into the scratch. Called regularly: a segment without a read since
-        the last call counts as unread."""
+        """Evict segments and parts until the others fit into the scratch. Called regularly: a segment without a read
+        since the last call counts as unread."""
         here = [
             (kept, one) async for kept in self._kept.each() for one in kept.stored if not isinstance(one, RemoteSegment)
         ]
@@ -194,7 +372,10 @@ class RemoteFetch:
         self._unread_passes = {
             segment: 0 if segment.indexes.are_in_memory else unread.get(segment, 0) + 1 for _, segment in here
         }
-        excess_bytes = sum(segment.size_bytes for _, segment in here) - self.scratch_bytes
+        self._segment_bytes = sum(segment.size_bytes for _, segment in here)
+        excess_bytes = self._segment_bytes + self._parts.total_bytes - self.scratch_bytes
+        excess_bytes -= self._parts.evict_idle(IDLE_S, excess_bytes)
+        self._make_room_for(0)
         if excess_bytes <= 0:
             return
         # Coordinators read all of their logs when they load them.
@@ -228,6 +409,14 @@ class RemoteFetch:
                     segment.files.delete(suffix)
         except StorageError as error:
             partition_log.give_up(error)
+
+
+def _remote_segment(partition_log: FetchedLog, sealed: RemoteSegmentMetadata) -> RemoteSegment | None:
+    """A remote segment of a log; None if it is not there any more: retention has deleted it, or the log has moved."""
+    if partition_log.is_deleted:
+        return None
+    remote = (one for one in partition_log.segments if isinstance(one, RemoteSegment))
+    return next((one for one in remote if one.sealed == sealed), None)
 
 
 class RemoteLogRestore:

@@ -21,7 +21,8 @@ from fencepost.broker.cluster.tail.tail_store import PartitionToRestore, Restore
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
-from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
+from fencepost.broker.log.segment.block_layout import BLOCK_BYTES
+from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, StorageError
 
 
@@ -31,6 +32,7 @@ class RemoteLogs:
 
     leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
     limits:          bounds at which segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
+    block_bytes:     see `SegmentObjects`.
     monotonic_s:     a clock that nobody sets, in seconds.
     """
 
@@ -46,9 +48,10 @@ class RemoteLogs:
         leader_epoch_of: Callable[[TopicPartition], int | None],
         limits: UploadLimits = UploadLimits(),  # noqa: B008  # it is immutable
         scratch_bytes: int = SCRATCH_BYTES,
+        block_bytes: int = BLOCK_BYTES,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._objects = SegmentObjects(store, cluster_id, disk)
+        self._objects = SegmentObjects(store, cluster_id, disk, block_bytes=block_bytes)
         self._table = table
         self._clock = clock
         self._tenure = tenure
@@ -96,6 +99,12 @@ class RemoteLogs:
 
     def fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> Awaitable[None]:
         return self.fetches.fetch(topic_partition, sealed)
+
+    def fetch_part(self, topic_partition: TopicPartition, segment: RemoteSegment, part: int) -> Awaitable[None]:
+        return self.fetches.fetch_part(topic_partition, segment, part)
+
+    def note_read(self, topic_partition: TopicPartition, segment: RemoteSegment, position: int, end: int) -> None:
+        self.fetches.note_read(topic_partition, segment, position, end)
 
     async def store_log_starts(self, log_starts: dict[TopicPartition, int]) -> None:
         await self._kept.store_log_starts(log_starts)

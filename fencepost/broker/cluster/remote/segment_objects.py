@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import uuid
 from collections.abc import Sequence
 from typing import Final
 
 from fencepost.broker.cluster.objects.checksums import (
+    BYTES_PER_STEP,
     CHECKSUM_BYTES,
     WrongContentError,
     check_batches,
@@ -28,9 +30,15 @@ from fencepost.broker.cluster.objects.names import (
     SegmentName,
 )
 from fencepost.broker.cluster.objects.names import suffixes as suffixes_of
-from fencepost.broker.cluster.objects.store import ObjectMissingError, ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.objects.store import (
+    ObjectMissingError,
+    ObjectStore,
+    ObjectStoreError,
+    ObjectTooShortError,
+)
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
+from fencepost.broker.kernel.threads import on_a_thread
 from fencepost.broker.log.files.file_names import file_name
 from fencepost.broker.log.files.producer_snapshot import NO_OFFSET, CorruptSnapshot, decoding_steps
 from fencepost.broker.log.segment.batch_scan import DamagedLogError
@@ -131,6 +139,27 @@ class SegmentObjects:
             raise next((one for one in failures if not isinstance(one, StoreUnavailableError)), failures[0])
         return downloaded
 
+    async def download_block(self, key: PartitionKey, sealed: RemoteSegmentMetadata, block: int) -> bytes:
+        """Read one block of a segment's log file. Raises as `download` does."""
+        layout = sealed.blocks
+        assert layout is not None, "a segment without checksums of blocks is downloaded as a whole"
+        object_name = self.name(key, sealed).file(LOG_SUFFIX)
+        start = layout.start(block)
+        try:
+            content = await self._store.get_range(object_name, start, layout.length(block))
+        except ObjectMissingError as error:
+            raise StorageError(f"records are lost: {error}, which a row names") from error
+        except ObjectTooShortError as error:
+            raise WrongContentError(f"{object_name} has fewer than its {sealed.size_bytes} bytes: {error}") from error
+        except ObjectStoreError as error:
+            raise StoreUnavailableError(str(error)) from error
+        if await _checksum(content) != layout.checksum(block):
+            raise WrongContentError(
+                f"{object_name} does not hold, from position {start} on, the bytes that were stored there: "
+                "restore it from a copy of the bucket"
+            )
+        return content
+
     async def _download(self, object_name: str, sealed: RemoteSegmentMetadata, suffix: str, path: str) -> None:
         try:
             found_bytes = await self._store.get_file(object_name, path)
@@ -147,6 +176,13 @@ class SegmentObjects:
             await run_in_slices(check_object(object_name, file, sealed, suffix), SLICE_S)
         finally:
             file.close()
+
+
+async def _checksum(content: bytes) -> bytes:
+    """The checksum of bytes; of many on a thread, so that readers of tails do not wait for it."""
+    if len(content) <= BYTES_PER_STEP:
+        return hashlib.sha256(content).digest()
+    return await on_a_thread(lambda: hashlib.sha256(content).digest())
 
 
 def _stable_end(snapshot: bytes, end_offset: int) -> SlicedWork[int | None]:

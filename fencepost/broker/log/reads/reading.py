@@ -160,9 +160,9 @@ def header_at(log: ReadLog, offset: int) -> BatchHeader | None:
         return None
     try:
         segment, found = log.segments.read(offset, 0, log.log_end_offset, minimum_one_batch=False)
+        header = segment.batches.log.read(found.end_position, HEADER_BYTES)
     except SegmentNotLocalError:
         return None
-    header = segment.batches.log.read(found.end_position, HEADER_BYTES)
     return read_header(header) if len(header) == HEADER_BYTES else None
 
 

@@ -44,6 +44,9 @@ RECORDS_PER_STEP: Final = 2_000
 MOST_SELECTED: Final = 8
 """Batches that are searched in the order of their greatest timestamps; the others then follow in that of the log."""
 READ_AT_ONCE_BYTES: Final = 512 * 1024
+PARTS_TRIED: Final = 4
+"""Parts of remote segments that a search has fetched, and begins again with each: the indexes of one, a block and the
+next in nearly all cases. After that it has whole segments fetched."""
 
 
 class Need(Enum):
@@ -56,8 +59,8 @@ class Need(Enum):
 
 Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
 Search: TypeAlias = Generator[Need | Work | SegmentNotLocalError, Buffer | DecodeError | None, T]
-"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. A remote segment
-is fetched; if that fails, StorageError is thrown in."""
+"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. What it
+needs of a remote segment is fetched; if that fails, StorageError is thrown in."""
 
 
 class Searches:
@@ -72,6 +75,7 @@ class Searches:
         result: Buffer | DecodeError | None = None
         error: StorageError | None = None
         has_slot = False
+        parts_count = 0
         try:
             while True:
                 try:
@@ -93,8 +97,9 @@ class Searches:
                     if has_slot:
                         self._slots.release()
                         has_slot = False
+                    parts_count += 1
                     try:
-                        await need.fetch()
+                        await (need.fetch_part() if parts_count <= PARTS_TRIED else need.fetch())
                     except StorageError as failed:
                         error = failed
                     slices.begin()

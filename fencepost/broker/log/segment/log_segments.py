@@ -88,6 +88,11 @@ class LogSegments:
         slot = bisect_right(self._base_offsets, segment.base_offset)
         return self._base_offsets[slot] if slot < len(self._base_offsets) else None
 
+    def after(self, segment: Segment) -> Segment | None:
+        """Return the following segment; None for the active one."""
+        slot = bisect_right(self._base_offsets, segment.base_offset)
+        return self._segments[slot] if slot < len(self._segments) else None
+
     def from_offset(self, offset: int) -> Sequence[Segment]:
         """Return the segment whose range an offset falls into, and all after it."""
         slot = max(0, bisect_right(self._base_offsets, offset) - 1)

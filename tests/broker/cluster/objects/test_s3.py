@@ -21,6 +21,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
     ObjectStoreRefusedError,
     ObjectStoreTroubleError,
+    ObjectTooShortError,
     StoredObject,
 )
 from tests.support.certificates import Authority
@@ -136,9 +137,9 @@ async def test_an_object_that_is_not_there_is_named(objects: ObjectServer, tmp_p
 async def test_a_part_beyond_the_end_of_an_object_is_refused(objects: ObjectServer) -> None:
     store = S3Objects(objects.make_bucket())
     await store.put("x", b"12345")
-    with pytest.raises(ObjectStoreRefusedError):
+    with pytest.raises(ObjectTooShortError):
         await store.get_range("x", 3, 5)
-    with pytest.raises(ObjectStoreRefusedError):
+    with pytest.raises(ObjectTooShortError):
         await store.get_range("x", 9, 5)
 
 

@@ -26,6 +26,7 @@ from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment.block_layout import BLOCK_BYTES
 from fencepost.broker.log.segment.remote_segment import RemoteSegment
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld
@@ -45,6 +46,7 @@ class RemoteCluster:
         self.leader_epoch = 0
         self.limits = UploadLimits(segment_bytes=10**9, tail_budget_bytes=10**9)
         self.scratch_bytes = 10**9
+        self.block_bytes = BLOCK_BYTES
         self.inline_max_bytes = 256 * 1024
         self._nodes: list[RemoteWorld] = []
 
@@ -115,6 +117,7 @@ class RemoteWorld(LogWorld):
             leader_epoch_of=lambda _: self.leads_in,
             limits=cluster.limits,
             scratch_bytes=cluster.scratch_bytes,
+            block_bytes=cluster.block_bytes,
         )
         self.logs = LogDirectory(
             self.path,

@@ -26,14 +26,19 @@ from fencepost.broker.log.compaction.cleaner import LogCleaning, dirty_range
 from fencepost.broker.log.compaction.segment_merge import merge_segments
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.log.reads.time_search import Searches
+from fencepost.broker.log.segment import batch_scan, header_check, remote_segment
 from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.record_batch import iterate_batches
 from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld, content
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import ORDERS
 from tests.support.modelled_objects import ModelledObjects
 
+IN_BLOCKS = LogConfig(segment_bytes=4_096, index_interval_bytes=100)
 COMPACTED = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
 
 
@@ -636,6 +641,165 @@ async def test_a_log_that_cannot_be_merged_rests(
     other.sealed.merges._monotonic_s = lambda: 10**9
     assert await other.sealed.merges.merge_once() == 10
     await cluster.check()
+
+
+# Blocks
+
+
+async def in_blocks(cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch) -> RemoteWorld:
+    """A node that leads a log of remote segments of 4 KB in blocks of 512 bytes, which it has not written."""
+    for module in (header_check, batch_scan):
+        monkeypatch.setattr(module, "SCAN_CHUNK_BYTES", 128)
+    monkeypatch.setattr(remote_segment, "MARGIN_BYTES", 128)
+    cluster.block_bytes = 512
+    writer = await cluster.start(IN_BLOCKS)
+    await writer.take_over()
+    await writer.write(200)
+    await writer.seal_all()
+    assert len(writer.orders.segments.sealed) > 5
+    reader = await cluster.start(IN_BLOCKS)
+    await reader.take_over()
+    store.read_ranges.clear()
+    store.read_whole.clear()
+    return reader
+
+
+async def test_a_reader_of_old_records_has_blocks_fetched_and_no_log_file_as_a_whole(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    log = node.orders
+    assert [offset for offset, _ in await content(log)] == list(range(200))
+    assert not [name for name in store.read_whole if name.endswith(".log")]
+    sizes = [segment.size_bytes for segment in log.segments.sealed]
+    assert len(store.read_ranges) == sum(-(-size // 512) for size in sizes), "each block once"
+    assert node.sealed.fetches.fetched_bytes == sum(sizes)
+    assert node.sealed.fetches.fetched_count == len(sizes)
+
+
+async def test_a_read_in_the_middle_of_a_segment_fetches_its_block_and_not_those_before(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    log = node.orders
+    segment = log.segments.sealed[1]
+    offset = (segment.base_offset + segment.next_offset) // 2
+    await until(lambda: log.read(offset, 100, isolation=Isolation.READ_UNCOMMITTED).records)
+    assert min(position for _, position in store.read_ranges) >= 1_024
+    assert len(store.read_ranges) <= 3
+
+
+async def test_many_readers_of_a_scratch_that_holds_few_blocks_get_each_record_once(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.scratch_bytes = 8_000
+    node = await in_blocks(cluster, store, monkeypatch)
+    store.slowest_s = 0.002
+    found = await asyncio.gather(*(content(node.orders) for _ in range(5)))
+    assert [[offset for offset, _ in one] for one in found] == [list(range(200))] * 5
+    await node.sealed.fetches.make_room()
+    assert node.sealed.fetches._parts.total_bytes <= 8_000
+    blocks = [one for one in node.disk.list(f"{node.path}/orders-0") if ".log." in one]
+    assert len(blocks) * 512 <= 8_000
+
+
+@pytest.mark.parametrize(("damage", "said"), [("flip", "does not hold, from position"), ("cut", "has fewer than")])
+async def test_a_block_with_other_bytes_than_were_stored_is_named_and_not_served(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch, damage: str, said: str
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    log = node.orders
+    name = min(name for name in store.objects if name.endswith(".log"))
+    right = store.objects[name]
+    flipped = right[:2_000] + bytes([right[2_000] ^ 1]) + right[2_001:]
+    store.objects[name] = flipped if damage == "flip" else right[:2_000]
+    await until(lambda: log.read(0, 1_000, isolation=Isolation.READ_UNCOMMITTED).records)
+    offset = log.segments.sealed[0].base_offset
+    with capture_logs() as lines:
+        while not (read := log.read(offset, 1_000, isolation=Isolation.READ_UNCOMMITTED)).error:
+            for batch in iterate_batches(read.records):
+                offset = batch.header.last_offset + 1
+            await asyncio.sleep(0.001)
+    assert read.error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert offset < log.segments.sealed[0].next_offset, "records before the block are served"
+    reasons = [line["reason"] for line in lines if line["event"] == "segment_not_brought"]
+    assert name in reasons[0]
+    assert said in reasons[0]
+    store.objects[name] = right
+    monkeypatch.setattr(remote_fetch, "FAILED_REST_S", 0)
+    node.sealed.fetches._failures.clear()
+    assert len(await content(log)) == 200
+
+
+async def test_segments_without_checksums_of_blocks_are_fetched_whole(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await in_blocks(cluster, store, monkeypatch)
+    await cluster.database.execute("UPDATE segments SET block_checksums = NULL")
+    node = await cluster.start(IN_BLOCKS)
+    await node.take_over()
+    assert len(await content(node.orders)) == 200
+    assert not store.read_ranges
+    assert node.remote_offsets == []
+
+
+async def test_a_segment_of_which_blocks_are_here_is_fetched_whole_for_a_merge_under_its_readers(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    log = node.orders
+    before = await content(log)
+    reading = asyncio.create_task(content(log))
+    end = log.segments.sealed[3].base_offset
+    assert await merge_segments(log, 0, end) is not None
+    assert await reading == await content(log) == before
+    await node.sealed.fetches.make_room()
+    await node.seal_all()
+    await cluster.check()
+
+
+async def test_a_time_is_found_with_the_block_that_has_it(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    log = node.orders
+    found = await Searches().finish(log.offset_for_timestamp(0, isolation=Isolation.READ_UNCOMMITTED))
+    assert found is not None
+    assert found.offset == 0
+    latest = await Searches().finish(log.offset_of_max_timestamp(Isolation.READ_UNCOMMITTED))
+    assert latest is not None
+    assert len(store.read_ranges) <= 4
+    assert not [name for name in store.read_whole if name.endswith(".log")]
+
+
+async def test_readers_wait_for_blocks_while_the_store_is_away_and_readers_of_the_tail_do_not(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_fetch, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(remote_fetch, "LONGEST_PAUSE_S", 0.01)
+    node = await in_blocks(cluster, store, monkeypatch)
+    store.is_away = True
+    log = node.orders
+    reading = asyncio.create_task(content(log))
+    await asyncio.sleep(0.02)
+    tail = log.segments.active.base_offset
+    assert log.read(tail, 1_000, isolation=Isolation.READ_UNCOMMITTED).records
+    assert not reading.done()
+    store.is_away = False
+    assert len(await reading) == 200
+
+
+async def test_a_log_that_moves_away_leaves_no_block_behind(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    await content(node.orders)
+    reading = node.orders
+    node.resign("another node leads")
+    assert reading.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
+    await node.sealed.fetches.make_room()
+    assert node.sealed.fetches._parts.total_bytes == 0
+    assert not [one for one in node.disk.list(f"{node.path}/orders-0") if ".log." in one]
 
 
 # Unforeseen exceptions

@@ -13,6 +13,7 @@ from fencepost.broker.cluster.postgres.connections import parse_address
 from fencepost.broker.cluster.remote import remote_fetch, upload_plan
 from fencepost.broker.cluster.remote import remote_merge as merging
 from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.segment import batch_scan, header_check
 from fencepost.protocol.errors import ErrorCode
 from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld, content
 from tests.support.log_world import ORDERS
@@ -134,11 +135,14 @@ async def test_no_acknowledged_record_is_lost(
     monkeypatch.setattr(remote_fetch, "LONGEST_PAUSE_S", 0.01)
     for module in (merging, upload_plan):
         monkeypatch.setattr(module, "MERGED_COUNT", MERGED_COUNT)
+    for reader in (header_check, batch_scan):
+        monkeypatch.setattr(reader, "SCAN_CHUNK_BYTES", 100)
     chance = random.Random(seed)
     store = ModelledObjects(chance)
     store.trouble = chance.choice((0.0, 0.05, 0.2))
     store.slowest_s = chance.choice((0.0, 0.002))
     cluster = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path))
+    cluster.block_bytes = chance.choice((64, 200, 10**6))
     cluster.inline_max_bytes = chance.choice((0, 200, 10**6))
     try:
         story = Story(cluster, store, chance)

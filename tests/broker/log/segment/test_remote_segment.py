@@ -85,6 +85,12 @@ class FolderStore:
             task = self._tasks[sealed.base_offset] = asyncio.ensure_future(self._fetch(topic_partition, sealed))
         return asyncio.shield(task)
 
+    def fetch_part(self, topic_partition: TopicPartition, segment: RemoteSegment, part: int) -> Awaitable[None]:
+        return self.fetch(topic_partition, segment.sealed)
+
+    def note_read(self, topic_partition: TopicPartition, segment: RemoteSegment, position: int, end: int) -> None:
+        """Nothing is evicted."""
+
     async def _fetch(self, topic_partition: TopicPartition, sealed: RemoteSegmentMetadata) -> None:
         await self.comes.wait()
         if self.fails:
