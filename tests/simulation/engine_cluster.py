@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
+from fencepost.broker.cluster.machines import machine
 from fencepost.broker.cluster.machines.machine import ClusterObjects, LogRows, MachineLogs
 from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.names import SegmentName
@@ -31,6 +32,7 @@ from fencepost.broker.hosting.broker_configs import BROKER_CONFIGS_KEY
 from fencepost.broker.hosting.features import FEATURES_KEY
 from fencepost.broker.hosting.membership import Cluster
 from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.segment import batch_scan, header_check
 from tests.simulation.broker import SimulatedBroker, broker_settings
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine import (
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 OPERATOR: Final = uuid.UUID(int=1)
+BLOCK_BYTES: Final = 200
+"""Of sealed segments, which are small, too."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,9 @@ def small_engines(chance: random.Random) -> Iterator[None]:
             (sealing, "OLDEST_UPLOAD_S", 14.0),
             (tail_log, "OBJECT_KEPT_S", 14.0),
             (tail_log, "ANOTHER_FROM_BYTES", 300),
+            (machine, "BLOCK_BYTES", BLOCK_BYTES),
+            (header_check, "SCAN_CHUNK_BYTES", BLOCK_BYTES // 2),
+            (batch_scan, "SCAN_CHUNK_BYTES", BLOCK_BYTES // 2),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         yield

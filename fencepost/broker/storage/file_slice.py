@@ -21,7 +21,7 @@ def is_mapped(chunk: Buffer) -> bool:
 
 
 class SentFile(Protocol):
-    """What of a `LogFile` a slice needs."""
+    """The methods of a `LogFile` that a slice needs."""
 
     @property
     def path(self) -> str: ...

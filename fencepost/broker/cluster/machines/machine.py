@@ -47,6 +47,7 @@ from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.directory_files import LOCK_FILE
 from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.segment.block_layout import BLOCK_BYTES
 from fencepost.broker.storage.disk import Disk, StorageError
 
 log = get_logger(__name__)
@@ -266,6 +267,7 @@ class MachineEngine:
             leader_epoch_of=self._leader_epoch_of,
             limits=UploadLimits(tail_budget_bytes=settings.fencepost_cluster_tail_max_bytes),
             scratch_bytes=settings.fencepost_cluster_scratch_max_bytes,
+            block_bytes=BLOCK_BYTES,
             monotonic_s=made_from.monotonic_s,
         )
 

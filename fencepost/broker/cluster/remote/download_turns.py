@@ -11,7 +11,7 @@ from fencepost.broker.kernel.topic_partition import TopicPartition
 
 
 class DownloadTurns:
-    """at_once: the most turns that are taken; beyond it, partitions get them one after another, whatever each wants."""
+    """at_once: the most turns that are taken; beyond it, partitions get them one after another."""
 
     def __init__(self, at_once: int) -> None:
         self._free_count = at_once

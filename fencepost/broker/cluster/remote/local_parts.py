@@ -1,7 +1,7 @@
 """Parts of remote segments that are on this node's disk, and the order in which they are evicted.
 
-Blocks that their readers have passed go first, the earliest first; then those that were read longest ago. Stays: what
-a reader has asked for and has not read yet, and what is being sent, both for a time.
+Blocks that their readers have passed go first, the earliest first; then those that were read longest ago. A part stays
+for a time that a reader waits for, or that is being sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fencepost.broker.storage.disk import StorageError
 log = get_logger(__name__)
 
 ASKED_FOR_S: Final = 5.0
-"""How long what a reader has asked for waits for it."""
+"""How long a part waits for the reader that has asked for it."""
 SENT_FOR_S: Final = 30.0
 """How long a client may take for its reply; after that its connection may be closed."""
 END_BYTES: Final = 128 * 1024
@@ -82,7 +82,7 @@ class LocalParts:
         self.total_bytes += size_bytes
 
     def keep(self, segment: RemoteSegment, number: int) -> None:
-        """Keep what a reader needs together with a part that it waits for: the indexes and the blocks before it."""
+        """Keep the parts that a reader needs beside one that it waits for: the indexes and the blocks before it."""
         until_s = self._now_s() + ASKED_FOR_S
         for known in (INDEXES, *range(number - 1, -1, -1)):
             part = self._parts.get((segment, known))
@@ -128,7 +128,7 @@ class LocalParts:
                 self._passed.move_to_end(part, last=False)
 
     def evict(self, excess_bytes: int) -> int:
-        """Evict parts until so many bytes are free, or nothing more may go. Returns the bytes of those evicted."""
+        """Evict parts until the bytes are free, or nothing more may go. Returns the bytes of those evicted."""
         now_s = self._now_s()
         evicted_bytes = 0
         for parts in (self._passed, self._current):
@@ -141,7 +141,7 @@ class LocalParts:
         return evicted_bytes
 
     def evict_idle(self, idle_s: float, excess_bytes: int) -> int:
-        """Evict parts that nobody has read for a time, until so many bytes are free; returns the bytes. All parts of
+        """Evict parts that nobody has read for a time, until that many bytes are free; returns the bytes. All parts of
         segments go that were closed."""
         now_s = self._now_s()
         evicted_bytes = 0

@@ -59,9 +59,9 @@ FAILED_REST_S: Final = 5.0
 DOWNLOADS_AT_ONCE: Final = 8
 """Downloads of parts under way: blocks of 4 MB are in memory until they are checked. Uploads have requests left."""
 LEAST_SHARE_OF_PARTS: Final = 0.5
-"""Of the scratch: so much of it parts may take, whatever else is in it."""
+"""Of the scratch, for parts: they may take it even if local segments fill the rest."""
 IDLE_S: Final = 60.0
-"""Parts that nobody has read for so long go before local segments, which a consumer may be about to read."""
+"""Parts that nobody has read for this long go before local segments, which a consumer may be about to read."""
 WRITTEN_BYTES: Final = 1024 * 1024
 """Written in one step of the event loop."""
 
@@ -74,7 +74,7 @@ class _Failure(NamedTuple):
 
 
 class _Wanted(NamedTuple):
-    """What a fetch is for. part: None for a whole segment."""
+    """The aim of a fetch. part: None for a whole segment."""
 
     sealed: RemoteSegmentMetadata
     part: int | None
@@ -294,7 +294,7 @@ class RemoteFetch:
             return await download()
 
     async def _download(self, partition_log: FetchedLog, wanted: _Wanted, download: Callable[[], Awaitable[T]]) -> T:
-        """Download what is wanted; again while the store does not answer. Raises StorageError."""
+        """Run a download; again while the store does not answer. Raises StorageError."""
         name = partition_log.topic_partition
         loop = asyncio.get_running_loop()
         report_at_s = loop.time()

@@ -32,7 +32,7 @@ class RemoteLogState:
     leadership: the fence and leader epoch under which this node changes its rows.
     rows:       rows of its sealed segments, by base offset.
     stored:     its segments that are in the store as they are now, with their rows.
-    stable_end: of its last row; see `RemoteSegmentMetadata`.
+    stable_end: offset in its last row; see `RemoteSegmentMetadata`.
     """
 
     def __init__(self, log: PartitionLog, leadership: Leadership, rows: RemoteLogRows) -> None:

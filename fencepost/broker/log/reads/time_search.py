@@ -59,8 +59,8 @@ class Need(Enum):
 
 Work: TypeAlias = Callable[[], "Buffer | DecodeError"]
 Search: TypeAlias = Generator[Need | Work | SegmentNotLocalError, Buffer | DecodeError | None, T]
-"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. What it
-needs of a remote segment is fetched; if that fails, StorageError is thrown in."""
+"""Each `send` does a step; work that it yields is done elsewhere, and the result is sent next. Parts of a remote
+segment are fetched; if that fails, StorageError is thrown in."""
 
 
 class Searches:

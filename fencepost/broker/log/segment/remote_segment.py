@@ -46,7 +46,8 @@ class RemoteSegmentMetadata(NamedTuple):
     checksums:        checksums of its files, back to back; None of a segment stored by an earlier version.
     stable_end:       offset, at most end_offset, below which the records up to end_offset decide all transactions; None
                       of a segment stored by an earlier version.
-    block_checksums:  of its log file, encoded as in `block_layout`; None of a segment stored by an earlier version.
+    block_checksums:  checksums of its log file, encoded as in `block_layout`; None of a segment stored by an earlier
+                      version.
     """
 
     base_offset: int
@@ -69,7 +70,7 @@ class RemoteSegmentMetadata(NamedTuple):
 INDEXES: Final = -1
 """The part of a remote segment that is needed first; the others are the numbers of its blocks."""
 MARGIN_BYTES: Final = SCAN_CHUNK_BYTES
-"""Before a block that is missing: a check of headers reads so many bytes further than it has to."""
+"""Before a block that is missing: a check of headers reads this much further than it has to."""
 
 
 class RemoteSegments(Protocol):
@@ -116,11 +117,11 @@ class SegmentNotLocalError(Exception):
         return self._segment.fetch()
 
     def fetch_part(self) -> Awaitable[None]:
-        """Begin to fetch what was missing, which may be evicted again. Raises StorageError as `fetch` does."""
+        """Begin to fetch the missing part, which may be evicted again. Raises StorageError as `fetch` does."""
         return self._segment.fetch_part(self.part)
 
     def begin_fetch(self) -> ErrorCode:
-        """Begin to fetch what was missing, for a reader that does not wait. KAFKA_STORAGE_ERROR if that has just
+        """Begin to fetch the missing part, for a reader that does not wait. KAFKA_STORAGE_ERROR if that has just
         failed."""
         try:
             self.fetch_part()

@@ -13,7 +13,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Downloads:
-    """Downloads that end when they are told to. begun: the names of those that have their turn, in order."""
+    """Downloads that end at a call. begun: the names of those that have their turn, in order."""
 
     def __init__(self, at_once: int) -> None:
         self.turns = DownloadTurns(at_once)
