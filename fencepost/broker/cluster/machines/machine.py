@@ -265,9 +265,8 @@ class MachineEngine:
             clock=clock,
             tenure=member,
             leader_epoch_of=self._leader_epoch_of,
-            limits=UploadLimits(tail_budget_bytes=settings.fencepost_cluster_tail_max_bytes),
+            limits=UploadLimits(tail_budget_bytes=settings.fencepost_cluster_tail_max_bytes, block_bytes=BLOCK_BYTES),
             scratch_bytes=settings.fencepost_cluster_scratch_max_bytes,
-            block_bytes=BLOCK_BYTES,
             monotonic_s=made_from.monotonic_s,
         )
 

@@ -21,7 +21,6 @@ from fencepost.broker.cluster.tail.tail_store import PartitionToRestore, Restore
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
-from fencepost.broker.log.segment.block_layout import BLOCK_BYTES
 from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata
 from fencepost.broker.storage.disk import Disk, StorageError
 
@@ -32,7 +31,6 @@ class RemoteLogs:
 
     leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
     limits:          bounds at which segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
-    block_bytes:     see `SegmentObjects`.
     monotonic_s:     a clock that nobody sets, in seconds.
     """
 
@@ -48,10 +46,9 @@ class RemoteLogs:
         leader_epoch_of: Callable[[TopicPartition], int | None],
         limits: UploadLimits = UploadLimits(),  # noqa: B008  # it is immutable
         scratch_bytes: int = SCRATCH_BYTES,
-        block_bytes: int = BLOCK_BYTES,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._objects = SegmentObjects(store, cluster_id, disk, block_bytes=block_bytes)
+        self._objects = SegmentObjects(store, cluster_id, disk, block_bytes=limits.block_bytes)
         self._table = table
         self._clock = clock
         self._tenure = tenure

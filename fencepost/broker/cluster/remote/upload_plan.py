@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.broker.log.segment.block_layout import BLOCK_BYTES
 from fencepost.broker.log.segment.header_plausibility import MAX_RELATIVE_OFFSET
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
@@ -32,12 +33,14 @@ class UploadLimits(NamedTuple):
 
     tail_budget_bytes: bound of all tails of a node together.
     old_ms:            age at which a segment is rolled, once half of the budget is used.
+    block_bytes:       size of the blocks in which readers fetch it.
     """
 
     segment_bytes: int = SEGMENT_BYTES
     internal_segment_bytes: int = INTERNAL_SEGMENT_BYTES
     tail_budget_bytes: int = TAIL_BUDGET_BYTES
     old_ms: int = OLD_MS
+    block_bytes: int = BLOCK_BYTES
 
 
 class RolledSegment(NamedTuple):

@@ -115,9 +115,8 @@ class RemoteWorld(LogWorld):
             clock=self.clock,
             tenure=self,
             leader_epoch_of=lambda _: self.leads_in,
-            limits=cluster.limits,
+            limits=cluster.limits._replace(block_bytes=cluster.block_bytes),
             scratch_bytes=cluster.scratch_bytes,
-            block_bytes=cluster.block_bytes,
         )
         self.logs = LogDirectory(
             self.path,
