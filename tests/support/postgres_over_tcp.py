@@ -16,13 +16,14 @@ CANCEL_REQUEST = (80877102).to_bytes(4)
 
 
 class PostgresPort(ThreadingTCPServer):
-    """A port that is forwarded to a server's socket. path: of the socket."""
+    """A port that is forwarded to a server's socket. path: of the socket. forwards_cancels: also requests to cancel."""
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, forwards_cancels: bool) -> None:
         self.path = path
+        self.forwards_cancels = forwards_cancels
         self.open: set[socket.socket] = set()
         super().__init__(("127.0.0.1", 0), _Connection)
 
@@ -40,11 +41,17 @@ class _Connection(BaseRequestHandler):
     server: PostgresPort
 
     def handle(self) -> None:
-        if self.request.recv(8, socket.MSG_PEEK | socket.MSG_WAITALL)[4:] == CANCEL_REQUEST:
+        if self.request.recv(8, socket.MSG_PEEK | socket.MSG_WAITALL)[4:] == CANCEL_REQUEST and not (
+            self.server.forwards_cancels
+        ):
             return
         self.server.open.add(self.request)
         with socket.socket(socket.AF_UNIX) as upstream:
-            upstream.connect(self.server.path)
+            try:
+                upstream.connect(self.server.path)
+            except OSError:  # the server is not there
+                _end(self.request)
+                return
             back = threading.Thread(target=_forward, args=(upstream, self.request), daemon=True)
             back.start()
             _forward(self.request, upstream)
@@ -53,10 +60,11 @@ class _Connection(BaseRequestHandler):
 
 
 @contextmanager
-def postgres_over_tcp(uri: str) -> Iterator[PostgresPort]:
+def postgres_over_tcp(uri: str, *, forwards_cancels: bool = False) -> Iterator[PostgresPort]:
     """Forward connections to the server of a URI, whose host is the directory of its socket."""
     about = conninfo_to_dict(uri)
-    with PostgresPort(f"{about['host']}/.s.PGSQL.{about.get('port') or 5432}") as forwarder:
+    path = f"{about['host']}/.s.PGSQL.{about.get('port') or 5432}"
+    with PostgresPort(path, forwards_cancels=forwards_cancels) as forwarder:
         thread = threading.Thread(target=forwarder.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
+from fencepost.soak.process_family import freeze_family, thaw
 from tests.support.conditions import until
 from tests.support.postgres import PostgresServer, programs_of_postgres
 
@@ -43,6 +44,15 @@ class Standby:
             f"SELECT count(*) FROM pg_stat_replication WHERE application_name = '{self.name}' AND state = 'streaming'"
         )
         return found == "1"
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it confirm nothing until the block ends."""
+        frozen = freeze_family(int((self._data / "postmaster.pid").read_text().split()[0]))
+        try:
+            yield
+        finally:
+            thaw(frozen)
 
     def promote(self) -> None:
         """Make it a primary; returns once it takes writes."""

@@ -8,7 +8,7 @@ from typing import Final
 from fencepost.broker.config.password import Password
 from fencepost.broker.config.setting import SettingType, at_least, between, declare
 
-INT, LONG, PASSWORD = SettingType.INT, SettingType.LONG, SettingType.PASSWORD
+BOOLEAN, INT, LONG, PASSWORD = SettingType.BOOLEAN, SettingType.INT, SettingType.LONG, SettingType.PASSWORD
 
 LONGEST_LEASE_MS: Final = 60_000
 
@@ -69,4 +69,10 @@ class ClusterSettings:
         "this while the bucket stays as it is, so set it to as long as such a restore may be needed. At least 10 "
         "minutes, as brokers may be reading them.",
         at_least(600_000),
+    )
+    fencepost_cluster_asynchronous_standby_accepted: bool = declare(
+        BOOLEAN,
+        False,
+        "Whether a broker starts on a PostgreSQL with standbys that no commit waits for (`synchronous_standby_names` "
+        "is empty). A fail-over to one of them loses acknowledged records; one that only serves queries does no harm.",
     )

@@ -168,4 +168,11 @@ ENGINE_FAMILIES: Final = (
         (),
         _value(lambda figures: figures.resignations),
     ),
+    Family(
+        "fencepost_engine_asynchronous_standbys",
+        GAUGE,
+        "Standbys of PostgreSQL that no commit waits for: a fail-over to one of them loses acknowledged records.",
+        (),
+        _value(lambda figures: figures.asynchronous_standbys),
+    ),
 )

@@ -30,6 +30,7 @@ FIGURES = EngineFigures(
     object_requests={("put", "done"): 5, ("get", "missing"): 1},
     take_overs=1,
     resignations=2,
+    asynchronous_standbys=1,
 )
 
 
@@ -64,6 +65,7 @@ async def test_the_figures_of_the_engine_are_shown_as_they_are_at_the_scrape(tmp
         'object_requests_total{operation="get",outcome="missing"}': 1,
         "take_overs_total": 1,
         "resignations_total": 2,
+        "asynchronous_standbys": 1,
     }
     assert later == {"fencepost_engine_flush_waiting": 0}
 

@@ -95,6 +95,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     await _check_objects(location)
     lease_s = settings.fencepost_cluster_lease_ms / 1000
     founding = PostgresLeaseStore(address, lease_s=lease_s)
+    founding.asynchronous_accepted = settings.fencepost_cluster_asynchronous_standby_accepted
     await founding.open()
     try:
         cluster_id = await founding.cluster_id()
@@ -106,6 +107,7 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     # Flushes have requests of their own, so that seals do not hold them up.
     objects = ClusterObjects(cluster_id, of_flushes=S3Objects(location), in_background=S3Objects(location))
     store = PostgresLeaseStore(address, lease_s=lease_s, rack=settings.broker_rack)
+    store.asynchronous_accepted = founding.asynchronous_accepted
     rows = _rows(store, cluster_id)
     member = PostgresMember(
         store,
@@ -313,6 +315,7 @@ class MachineEngine:
             object_requests=self._objects.of_flushes.requests + self._objects.in_background.requests,
             take_overs=member.take_overs_count,
             resignations=member.resignations_count,
+            asynchronous_standbys=member.asynchronous_standbys_count,
         )
 
     def keep(self) -> None:

@@ -21,11 +21,11 @@ from fencepost.broker.cluster.postgres.schema import (
     PREPARING,
     create_tables,
     lock,
-    require_durability,
     unfinished_import,
     write_format,
 )
 from fencepost.broker.cluster.postgres.segment_rows import SEGMENT_COLUMNS
+from fencepost.broker.cluster.postgres.standbys import require_durability
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.metadata.image import TopicMetadata
@@ -77,7 +77,7 @@ class ImportRows:
     async def begin(self) -> dict[PartitionKey, list[RemoteSegmentMetadata]]:
         """Found the cluster, or continue an import that was interrupted; returns the segments that it has stored."""
         with translated(self._address):
-            await require_durability(self._connection, self._address)
+            await require_durability(self._connection, self._address, asynchronous_accepted=True)  # as brokers decide
             if not await self._connection.fetchval(
                 "SELECT pg_try_advisory_lock(hashtext(current_setting('search_path')), $1)", IMPORT
             ):

@@ -45,6 +45,8 @@ RETRY_PAUSE_S: Final = 0.5
 OWN_LEASE_RENEWALS: Final = 2
 """How many renewals a process with this node's addresses has to have left out until it counts as this node before it
 was killed, whose lease is taken at once."""
+STANDBYS_INTERVAL_S: Final = 10.0
+"""How often a node looks at the standbys of PostgreSQL, with two small queries."""
 START_PAUSE_S: Final = 0.2
 """Between attempts to start while another process has the node id: its lease may be running out."""
 
@@ -100,10 +102,16 @@ class PostgresMember:
         self._look = asyncio.Event()
         self._takes_over_from_s = 0.0
         self._look_at_s = 0.0
+        self._standbys_at_s = 0.0
         self.take_overs_count = 0
         self.resignations_count = 0
         self._renewing: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def asynchronous_standbys_count(self) -> int:
+        """Standbys of PostgreSQL that no commit waits for."""
+        return self._store.standbys.asynchronous_count
 
     @property
     def leader_choices(self) -> LeasePlacement:
@@ -293,6 +301,7 @@ class PostgresMember:
                 for node_id in lost:
                     await self._take_over(node_id)
                 await self.drain.follow()
+                await self._look_at_standbys()
                 store_moves = partial(self._store.move, fence=self.fence)
                 await hand_over_due(self.placement, topics, store_moves, within_s=MOVES_INTERVAL_S)
             except LeaseLostError as error:
@@ -300,6 +309,12 @@ class PostgresMember:
             except StorageError as error:
                 log.error("leases_not_changed", reason=str(error))  # noqa: TRY400  # the reason says it all
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _look_at_standbys(self) -> None:
+        """Raises StorageError."""
+        if self.lease.now_s() >= self._standbys_at_s:
+            self._standbys_at_s = self.lease.now_s() + STANDBYS_INTERVAL_S
+            await self._store.look_at_standbys()
 
     async def _require_connections(self) -> None:
         """Resign, if PostgreSQL renews the lease of this node, but has refused for longer than a lease the connections

@@ -22,9 +22,9 @@ from fencepost.broker.cluster.postgres.schema import (
     TOPICS,
     lock,
     prepare,
-    require_durability,
 )
 from fencepost.broker.cluster.postgres.session import Session, Work
+from fencepost.broker.cluster.postgres.standbys import StandbyWatch, require_durability
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.metadata.image import TopicMetadata
@@ -47,9 +47,12 @@ class PostgresMetadataStore:
     on_placement_changed: awaited after another node may have changed the leaders of partitions, and after this one has
                           created or grown a topic: the leader of a partition must be known before the partition is.
     incarnation:          names this node's sessions; a new one each time that the node starts again.
+    standbys:             looks at the server's standbys. asynchronous_accepted: see `require_durability`.
     """
 
     def __init__(self, address: PostgresAddress) -> None:
+        self.standbys = StandbyWatch()
+        self.asynchronous_accepted = False
         self.on_topics_changed: list[Callable[[], None]] = []
         self.on_documents_changed: list[Callable[[], None]] = []
         self.on_placement_changed: list[Callable[[], Awaitable[None]]] = []
@@ -67,7 +70,7 @@ class PostgresMetadataStore:
 
     async def open(self) -> None:
         async def ready(connection: Connection) -> None:
-            await require_durability(connection, self.address)
+            await require_durability(connection, self.address, asynchronous_accepted=self.asynchronous_accepted)
             await prepare(connection, self.address)
 
         await self.session.run(ready, repeat_for_s=0)
@@ -78,6 +81,10 @@ class PostgresMetadataStore:
         await end_tasks(self._following)
         self._following = None
         await self.session.close()
+
+    async def look_at_standbys(self) -> None:
+        """Raises StorageError."""
+        await self.session.run(lambda connection: self.standbys.look(connection, self.address), repeat_for_s=0)
 
     async def cluster_id(self) -> str:
         async def read(connection: Connection) -> str:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, translated
+from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, require_certain, translated
 from fencepost.broker.cluster.postgres.history import record_history
-from fencepost.broker.cluster.postgres.schema import PLACING, lock, prepare, require_durability
+from fencepost.broker.cluster.postgres.schema import PLACING, lock, prepare
+from fencepost.broker.cluster.postgres.standbys import require_durability
 from fencepost.broker.log.append.skipped_offsets import offsets_to_skip, skipped_spans
 from fencepost.broker.storage.disk import StorageError
 
@@ -75,7 +76,7 @@ async def after_restore(
     again. It waits until leases without renewals have ended. Raises StorageError; then no row is changed.
     """
     with translated(address):
-        await require_durability(connection, address)
+        await require_durability(connection, address, asynchronous_accepted=True)  # as brokers decide
         if await connection.fetchval("SELECT to_regclass('cluster')") is None:
             raise StorageError(f"there are no tables of a cluster in PostgreSQL at {address.shown}; restore them first")
         await prepare(connection, address, is_restored=True)
@@ -114,7 +115,8 @@ async def after_restore(
                 "(SELECT count(*) FROM nodes), $1::bigint FROM cluster",
                 skipped_offsets,
             )
-            return RestoredCluster(*row)
+        require_certain(connection, address)
+        return RestoredCluster(*row)
 
 
 async def _skip_offsets(connection: Connection, offsets_count: int, now_ms: int) -> None:

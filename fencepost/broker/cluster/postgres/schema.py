@@ -370,31 +370,3 @@ def unfinished_import(address: PostgresAddress) -> str:
         f"an import of a data directory into PostgreSQL at {address.shown} is not complete: run "
         "`fencepost cluster import` again, with the same directory"
     )
-
-
-async def require_durability(connection: Connection, address: PostgresAddress) -> None:
-    """Refuse a PostgreSQL that loses acknowledged commits when its machine fails. Raises StorageError.
-
-    A setting that loses commits only at a fail-over is logged: an administrator may have other means against it.
-    """
-    with translated(address):
-        unsafe = [
-            name
-            for name in ("fsync", "full_page_writes")
-            if await connection.fetchval("SELECT current_setting($1)", name) == "off"
-        ]
-        standbys = await connection.fetchval("SELECT count(*) FROM pg_stat_replication")
-        synchronous = await connection.fetchval("SELECT current_setting('synchronous_standby_names')")
-    if unsafe:
-        raise StorageError(
-            f"PostgreSQL at {address.shown} has {' and '.join(f'{name} = off' for name in unsafe)}: a crash of its "
-            "machine would lose acknowledged records. Set it to on, and start the broker again"
-        )
-    if standbys and not synchronous:
-        log.error(
-            "fail_over_may_lose_records",
-            at=address.shown,
-            standbys=standbys,
-            reason="synchronous_standby_names is empty: a standby that takes over may lack acknowledged records",
-            remedy="name the standbys in synchronous_standby_names, or never fail over to one that lags",
-        )

@@ -16,7 +16,10 @@ from fencepost.broker.cluster.postgres.connections import (
     PostgresAddress,
     UnavailableError,
     connect,
+    drop,
+    require_certain,
     translated,
+    wait_for_standby,
 )
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.storage.disk import StorageError
@@ -73,6 +76,8 @@ class Session:
         self._on_connected = on_connected
         self._connection: Connection | None = None
         self._turn = asyncio.Lock()
+        # Whether a statement was sent whose outcome is unknown: its effect may be seen, and be on one server only.
+        self._is_uncertain = False
 
     async def open(self) -> None:
         """Connect. Raises StorageError."""
@@ -118,13 +123,20 @@ class Session:
             connection = await self._connected()
             try:
                 with translated(self.address):
-                    return await work(connection)
+                    done = await work(connection)
+                    require_certain(connection, self.address)
+                    if self._is_uncertain:
+                        await wait_for_standby(connection, self.address)
+                        self._is_uncertain = False
+                    return done
             except StorageError as error:
                 if isinstance(error, UnavailableError):
+                    self._is_uncertain = True
                     await self._drop()
                 raise
             except BaseException:
                 # Cancelled in the middle: the connection's next answer may belong to this request.
+                self._is_uncertain = True
                 await self._drop()
                 raise
 
@@ -137,6 +149,7 @@ class Session:
                 self.address,
                 application_name=self._application_name(),
                 statement_timeout_s=self._statement_timeout_s,
+                answer_timeout_s=self._statement_timeout_s + 1,
             )
         self._connection = connection
         if self._on_connected is not None:
@@ -152,4 +165,4 @@ class Session:
         """End the connection without waiting for its server, which may not answer."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.terminate()
+            drop(connection)

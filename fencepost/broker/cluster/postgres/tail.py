@@ -19,7 +19,10 @@ from fencepost.broker.cluster.postgres.connections import (
     Connection,
     PostgresAddress,
     connect,
+    drop,
+    require_certain,
     translated,
+    wait_for_standby,
 )
 from fencepost.broker.cluster.postgres.session import Attempts
 from fencepost.broker.cluster.tail.tail_store import (
@@ -169,6 +172,7 @@ class PostgresTail:
                 if await self.is_committed(flush, rows):
                     return True
                 raise ConflictError(error.detail or str(error)) from error
+            require_certain(connection, self._address)
             inserted = int(done.rpartition(" ")[2])
             is_held, not_led = True, frozenset[PartitionKey]()
             if inserted < len(rows):
@@ -226,6 +230,9 @@ class PostgresTail:
                 [row.base_offset for row in rows],
                 timeout=FLUSH_TIMEOUT_S + 1,
             )
+            if found:
+                # The wait of its commit may have been ended, by the time-out above all: then one server alone has it.
+                await wait_for_standby(connection, self._address)
         missing = {row.key for row in rows} - {PartitionKey(topic_id.bytes, number) for topic_id, number in found}
         if found and missing:
             raise NotLedError(missing)
@@ -251,7 +258,10 @@ class PostgresTail:
         if self._committing is None:
             with self.attempts[0].one():
                 self._committing = await connect(
-                    self._address, application_name=name, statement_timeout_s=FLUSH_TIMEOUT_S
+                    self._address,
+                    application_name=name,
+                    statement_timeout_s=FLUSH_TIMEOUT_S,
+                    answer_timeout_s=FLUSH_TIMEOUT_S + 1,
                 )
             self._committing_as = name
         return self._committing
@@ -314,7 +324,7 @@ class PostgresTail:
         connection, self._committing = self._committing, None
         self._continues = False
         if connection is not None:
-            connection.terminate()
+            drop(connection)
 
 
 def _arrays(keys: Sequence[PartitionKey]) -> tuple[list[UUID], list[int]]:

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.broker.cluster.postgres import schema
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, parse_address
-from fencepost.broker.cluster.postgres.schema import FORMAT, prepare, require_durability
+from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
 from fencepost.broker.storage.disk import StorageError
 from tests.support.captured_events import capture_logs
 
@@ -236,20 +236,7 @@ async def test_renewed_leases_and_sealed_segments_are_no_changes_for_other_nodes
         assert (await counts(connection))["placement"] == before["placement"] + 2
 
 
-async def test_a_server_that_does_not_sync_is_refused(cluster_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with session(cluster_url) as (connection, address):
-        await require_durability(connection, address)
-        fetch = connection.fetchval
-
-        async def fetchval(query: str, *arguments: object) -> object:
-            return "off" if arguments == ("fsync",) else await fetch(query, *arguments)
-
-        monkeypatch.setattr(type(connection), "fetchval", lambda _, *arguments: fetchval(*arguments))
-        with pytest.raises(StorageError, match="fsync = off: a crash of its machine would lose acknowledged records"):
-            await require_durability(connection, address)
-
-
 async def test_a_session_commits_durably_where_the_server_does_not(cluster_url: str) -> None:
-    for default, used in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
+    for default, used in (("off", "on"), ("local", "on"), ("remote_write", "on"), ("remote_apply", "remote_apply")):
         async with session(f"{cluster_url}&synchronous_commit={default}") as (connection, _):
             assert await connection.fetchval("SHOW synchronous_commit") == used
