@@ -23,7 +23,7 @@ class EngineFigures(NamedTuple):
     removed_leftovers:  partitions that other brokers lead, and whose files were removed from this one's disk.
     removed_objects:    objects that no row named any more.
     object_requests:    counts by operation (put, get, list, delete) and outcome (done, missing, failed).
-    asynchronous_standbys: of PostgreSQL, that no commit waits for.
+    asynchronous_standbys: standbys of PostgreSQL that no commit waits for.
     take_overs:         brokers whose partitions this one has given new leaders. resignations: of this one.
     """
 

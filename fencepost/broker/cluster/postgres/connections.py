@@ -173,7 +173,8 @@ async def connect(
     """Open a connection whose statements find the cluster's tables without naming the schema.
 
     application_name: names the node's incarnation, so that another node can end its sessions.
-    statement_timeout_s: by PostgreSQL, which leaves out the wait of a commit for a standby. answer_timeout_s: here.
+    statement_timeout_s: time limit at PostgreSQL, which leaves out the wait of a commit for a standby.
+    answer_timeout_s:    time limit of a statement here, with that wait.
     A commit on it is acknowledged when it is durable, independent of the server's default.
     Raises UnavailableError; StorageError if a retry would not help.
     """

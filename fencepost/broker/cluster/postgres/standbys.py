@@ -1,4 +1,4 @@
-"""What a failure of PostgreSQL's machine would lose: settings of the server, and standbys that may lack commits."""
+"""Losses at a failure of PostgreSQL's machine: by settings of the server, and by standbys that may lack commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def require_durability(
 ) -> None:
     """Refuse a PostgreSQL that loses acknowledged commits when its machine fails, or at a fail-over.
 
-    asynchronous_accepted: `fencepost.cluster.asynchronous.standby.accepted`. Raises StorageError.
+    asynchronous_accepted: value of `fencepost.cluster.asynchronous.standby.accepted`. Raises StorageError.
     """
     with translated(address):
         unsafe = [
