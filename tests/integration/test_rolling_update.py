@@ -25,6 +25,28 @@ THIS = ("-m", "fencepost")
 TAIL = {"fencepost.cluster.tail.max.bytes": "1048576", "fencepost.cluster.inline.max.bytes": "65536"}
 
 
+LATER = """\
+import runpy
+
+from fencepost.broker.cluster.postgres import lease_store, schema
+
+for _ in range({steps}):
+    schema._UPGRADES[schema.FORMAT] = f"ALTER TABLE topics ADD COLUMN note_{{schema.FORMAT}} text"
+    schema.FORMAT += 1
+    schema.OLDEST_READER += 1
+    schema.COMPATIBILITY += 1
+lease_store.COMPATIBILITY = schema.COMPATIBILITY
+runpy.run_module("fencepost", run_name="__main__", alter_sys=True)
+"""
+"""A release that raises the format of the tables, and the version of what brokers share, by some steps."""
+
+
+def later_program(directory: Path, steps: int) -> tuple[str, ...]:
+    program = directory / f"later_{steps}.py"
+    program.write_text(LATER.format(steps=steps))
+    return (str(program),)
+
+
 @pytest.fixture
 def earlier(tmp_path: Path) -> tuple[str, ...]:
     return earlier_program(tmp_path / "earlier")
@@ -119,6 +141,43 @@ def test_brokers_are_updated_one_by_one_under_clients(machines: Machines) -> Non
     checked = report(machines)
     assert (checked["problems"], checked["segments"] > 0, checked["flushes"] >= 0) == ([], True, True)
     assert machines.output.count("cluster_tables_upgraded") == FORMAT - earlier_version.FORMAT
+
+
+def test_brokers_of_this_version_start_again_beside_those_of_the_next_and_instead_of_them(
+    database: PostgresServer, objects: ObjectServer, tmp_path: Path
+) -> None:
+    made = Machines(database.cluster_url(), objects.make_bucket(), tmp_path, settings=SETTINGS)
+    with made as machines:
+        create(machines.bootstrap, "orders")
+        until(lambda: set(leaders(machines.bootstrap)) == {1, 2, 3})
+        transactions = Transactions(machines.bootstrap, 4)
+        try:
+            with noted(lambda: machines.output):
+                commit_some(transactions)
+                assert machines[1].terminate() == 0
+                machines[1].program = later_program(tmp_path, 2)
+                with pytest.raises(BrokerFailedError, match="brokers work on the tables .* or update to a version in"):
+                    machines[1].start()
+                machines[1].program = later_program(tmp_path, 1)
+                machines[1].start()
+                until(lambda: 1 in leaders(machines.bootstrap))
+                assert machines[1].output.count("cluster_tables_upgraded") == 1
+                commit_some(transactions)
+                machines[2].kill()
+                machines.wait_until_taken_over(2)
+                machines[2].start()
+                until(lambda: 2 in leaders(machines.bootstrap))
+                for target in (1, 2, 1):
+                    move(machines, target)
+                    commit_some(transactions)
+                # Back to this version, as the tables are still read by it.
+                assert machines[1].terminate() == 0
+                update(machines, 1)
+                commit_some(transactions)
+        finally:
+            transactions.stop()
+        transactions.check(read(machines.bootstrap))
+        assert "Traceback" not in machines.output, machines.output
 
 
 def test_a_command_of_this_version_says_that_the_brokers_have_another(machines: Machines) -> None:

@@ -41,7 +41,8 @@ from fencepost.broker.storage.disk import storage_error
 from fencepost.broker.storage.local_disk import LocalDisk
 from fencepost.protocol.checked_json import parse_object
 
-SEGMENTS_AT_ONCE: Final = 4
+PARTITIONS_AT_ONCE: Final = 8
+SEGMENTS_AT_ONCE: Final = 8
 TAIL_COLUMNS: Final = (
     "segment_base, position, base_offset, end_offset, leader_epoch, length, object, object_position, checksum"
 )
@@ -104,14 +105,22 @@ async def export_topics(
     _make_empty(directory)
     moment = await _read_moment(connection, topics, directory)
     exporter = _Exporter(store, cluster_id, directory)
-    exported = []
-    epochs = {}
-    for name, key in moment.keys.items():
+    turns = asyncio.Semaphore(PARTITIONS_AT_ONCE)
+
+    async def export(name: TopicPartition, key: PartitionKey) -> ExportedPartition:
         rows, tail = moment.rows[key], moment.tails[name]
-        one = await exporter.export(name, key, rows, tail)
-        epochs[name] = _epochs(rows, tail, moment.leader_epochs[key] + 1, one.end_offset)
-        _write(f"{directory}/{name}/{LEADER_EPOCH_FILE}", encode_epochs(epochs[name]))
-        exported.append(one)
+        async with turns:
+            one = await exporter.export(name, key, rows, tail)
+        epochs = _epochs(rows, tail, moment.leader_epochs[key] + 1, one.end_offset)
+        _write(f"{directory}/{name}/{LEADER_EPOCH_FILE}", encode_epochs(epochs))
+        return one
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(export(name, key)) for name, key in moment.keys.items()]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    exported = [task.result() for task in tasks]
     all_rows = {name: moment.rows[key] for name, key in moment.keys.items()}
     for file, offsets in (
         (LOG_START_FILE, {name: rows.log_start_offset for name, rows in all_rows.items()}),
