@@ -156,7 +156,7 @@ def test_brokers_of_this_version_start_again_beside_those_of_the_next_and_instea
                 commit_some(transactions)
                 assert machines[1].terminate() == 0
                 machines[1].program = later_program(tmp_path, 2)
-                with pytest.raises(BrokerFailedError, match="brokers work on the tables .* or update to a version in"):
+                with pytest.raises(BrokerFailedError, match=r"brokers work on the tables .* or update to a version in"):
                     machines[1].start()
                 machines[1].program = later_program(tmp_path, 1)
                 machines[1].start()
