@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, cast
 from uuid import UUID
 
 from fencepost.broker.cluster.leases.lease_table import LeaseTable, NodeState, decide_creation
+from fencepost.broker.cluster.objects.object_ids import Uploader
 from fencepost.broker.cluster.tail.tail_log import TailLog
 from fencepost.broker.cluster.tail.tail_store import NO_OBJECTS, FlushId, PartitionKey, TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -101,11 +102,14 @@ class Objects:
     def __init__(self) -> None:
         self._count = 0
 
-    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+    async def put(self, uploader: Uploader, contents: Sequence[bytes | memoryview]) -> UUID:
         self._count += 1
         size_bytes = sum(map(len, contents))
         await asyncio.sleep(MEASURED.object_put_s + size_bytes / MEASURED.object_bytes_per_s)
         return UUID(int=self._count)
+
+    def abandon(self, object_ids: Iterable[UUID]) -> None:
+        assert not list(object_ids), "no flush fails"
 
     async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
         raise AssertionError("no broker is lost")

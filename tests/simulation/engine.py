@@ -116,7 +116,7 @@ class SimulatedEngine:
 
     def __init__(self, chance: random.Random, chance_of_objects: random.Random) -> None:
         self.rows = EngineRows(CLUSTER_ID)
-        self.objects = ModelledObjects(chance_of_objects, now_ms=START_MS)
+        self.objects = ModelledObjects(chance_of_objects)
         self.guard = USUAL_GUARD
         self.on_refused: list[Callable[[], None]] = []
         self.troubles = EngineTroubles(set())
@@ -171,7 +171,6 @@ class SimulatedEngine:
 
     def committed(self) -> None:
         """A transaction has taken effect: all hear of it that listen, if it has changed what they follow."""
-        self.objects.now_ms = START_MS + round(self.now_s() * 1000)
         count = self.rows.counts.total()
         if count != self._count:
             self._count = count
@@ -622,8 +621,8 @@ class EngineGarbage:
     async def add_orphans(self, names: Sequence[str]) -> int:
         return await self._ask(lambda rows: rows.add_orphans(names, now_s=self._engine.now_s()))
 
-    async def now_ms(self) -> int:
-        return await self._ask(lambda _: START_MS + round(self._engine.now_s() * 1000))
+    async def discard(self, names: Sequence[str]) -> int:
+        return await self._ask(lambda rows: rows.discard(names, now_s=self._engine.now_s()))
 
 
 class EngineObjects:

@@ -24,7 +24,6 @@ from fencepost.broker.cluster.objects import flush_objects
 from fencepost.broker.cluster.objects.names import SegmentName
 from fencepost.broker.cluster.postgres.member import PostgresMember
 from fencepost.broker.cluster.remote import object_sweep as sweep
-from fencepost.broker.cluster.remote import upload as sealing
 from fencepost.broker.cluster.tail import tail_log
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.config import Settings
@@ -77,9 +76,6 @@ def small_engines(chance: random.Random) -> Iterator[None]:
             (flush_objects, "random", chance),
             (sweep, "INTERVAL_S", 1.0),
             (sweep, "LISTING_INTERVAL_S", 3.0),
-            (sweep, "ORPHAN_AGE_MS", 30_000),
-            (sealing, "OLDEST_UPLOAD_S", 14.0),
-            (tail_log, "OBJECT_KEPT_S", 14.0),
             (tail_log, "ANOTHER_FROM_BYTES", 300),
             (machine, "BLOCK_BYTES", BLOCK_BYTES),
             (header_check, "SCAN_CHUNK_BYTES", BLOCK_BYTES // 2),

@@ -27,10 +27,11 @@ from fencepost.broker.cluster.leases.lease_table import (
     decide_move,
     heirs,
 )
-from fencepost.broker.cluster.objects.names import SegmentName, flush_name, flush_of, segment_of
+from fencepost.broker.cluster.objects.names import SegmentName, flush_name, object_of
 from fencepost.broker.cluster.postgres.connections import LeaseLostError
 from fencepost.broker.cluster.postgres.lease_store import NodeIdInUseError, Renewal
 from fencepost.broker.cluster.postgres.schema import DOCUMENTS, PLACEMENT, TOPICS
+from fencepost.broker.cluster.remote.fenced_objects import Fence, is_given_up
 from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import ConflictError, FlushId, NotLedError, PartitionKey, TailRow
 from fencepost.broker.config.cluster_settings import LONGEST_LEASE_MS
@@ -87,6 +88,7 @@ class EngineRows:
     cluster_id: str
     nodes: dict[NodeId, NodeRow] = field(default_factory=dict)
     fences: dict[NodeId, int] = field(default_factory=dict)
+    named_from: dict[NodeId, int] = field(default_factory=dict)
     topics: dict[str, TopicMetadata] = field(default_factory=dict)
     deletions: dict[bytes, TopicMetadata] = field(default_factory=dict)
     partitions: dict[PartitionKey, PartitionRow] = field(default_factory=dict)
@@ -141,7 +143,7 @@ class EngineRows:
             is_silent = lease_s - left_s >= (lease_s if own_lease_after_s is None else own_lease_after_s)
             if other != node_id and is_there and not is_silent and {*each.endpoints.values()} & {*endpoints.values()}:
                 raise NodeIdInUseError(f"node {other} has the address of node {node_id}")
-        fence = self.raise_fence(node_id)
+        fence = self.named_from[node_id] = self.raise_fence(node_id)
         table = self._table()
         change = decide_event(table, node_id, NodeEvent.STARTED)
         assert change is not None
@@ -420,7 +422,7 @@ class EngineRows:
             if one.object_id == sealed.object_id:
                 return one
         if any(name in self.garbage for name in names):
-            raise StorageError("its objects were taken for orphans, as they are too old")
+            raise StorageError("its objects were taken for garbage")
         span = range(sealed.base_offset, sealed.end_offset)
         compacted = [one for base, one in segments.items() if base in span]
         flushed = [one.row for base, one in tail.items() if base in span]
@@ -517,22 +519,35 @@ class EngineRows:
 
     def due(self, grace_s: float, limit: int, *, now_s: float) -> list[str]:
         due = [(since_s, name) for name, since_s in self.garbage.items() if since_s < now_s - grace_s]
-        return [name for _, name in sorted(due)[:limit]]
+        names = [name for _, name in sorted(due)[:limit]]
+        unnamed = self._without_rows(names)
+        self.removed([name for name in names if name not in unnamed])
+        return unnamed
 
     def removed(self, names: Sequence[str]) -> None:
         for name in names:
             self.garbage.pop(name, None)
 
     def add_orphans(self, names: Sequence[str], *, now_s: float) -> int:
-        has_row = {one.object_id for segments in self.segments.values() for one in segments.values()} | {*self.objects}
-        added = []
-        for name in names:
-            segment = segment_of(name)
-            object_id = flush_of(name) if segment is None else segment.object_id
-            if object_id is not None and object_id not in has_row and name not in self.garbage:
-                added.append(name)
+        fences = [
+            Fence(
+                node_id,
+                fence,
+                self.named_from.get(node_id),
+                node_id not in self.nodes or self.nodes[node_id].state is not NodeState.GONE,
+            )
+            for node_id, fence in self.fences.items()
+        ]
+        return self.discard([name for name in names if is_given_up(name, fences)], now_s=now_s)
+
+    def discard(self, names: Sequence[str], *, now_s: float) -> int:
+        added = [name for name in self._without_rows(names) if name not in self.garbage]
         self._discard(added, now_s)
         return len(added)
+
+    def _without_rows(self, names: Sequence[str]) -> list[str]:
+        has_row = {one.object_id for segments in self.segments.values() for one in segments.values()} | {*self.objects}
+        return [name for name in names if (found := object_of(name)) is not None and found not in has_row]
 
     def _discard(self, names: Iterable[str], now_s: float) -> None:
         for name in names:

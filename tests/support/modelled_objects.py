@@ -39,10 +39,8 @@ class ModelledObjects:
     read_whole:     names of objects that were asked for as a whole; read_ranges: with the position, of those in part.
     """
 
-    def __init__(self, chance: random.Random | None = None, *, now_ms: int = 0) -> None:
+    def __init__(self, chance: random.Random | None = None) -> None:
         self.objects: dict[str, bytes] = {}
-        self.put_ms: dict[str, int] = {}
-        self.now_ms = now_ms
         self.trouble = 0.0
         self.slowest_s = 0.0
         self.is_refusing = False
@@ -86,7 +84,6 @@ class ModelledObjects:
         assert not name.startswith("/"), name
         assert "//" not in name, name
         self.objects[name] = content
-        self.put_ms[name] = self.now_ms
 
     async def put_file(self, name: str, path: str) -> None:
         await self.put(name, _content(path))
@@ -125,9 +122,7 @@ class ModelledObjects:
             await self._travel(prefix)
             self._fail_perhaps("list", prefix)
             yield [
-                StoredObject(name, len(self.objects[name]), self.put_ms[name])
-                for name in names[start : start + 3]
-                if name in self.objects
+                StoredObject(name, len(self.objects[name])) for name in names[start : start + 3] if name in self.objects
             ]
 
     async def delete(self, names: Sequence[str]) -> None:

@@ -17,7 +17,6 @@ from fencepost.broker.cluster.leases.lease_table import LeaseTable, Placed
 from fencepost.broker.cluster.leases.local_lease import LocalLease
 from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.remote import upload_plan
-from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import Leadership
 from fencepost.broker.cluster.tail.tail_log import TailLog
@@ -47,15 +46,15 @@ def a_flush_without_an_answer_counts_as_committed() -> AbstractContextManager[An
     original = TailLog._commit
 
     async def commit(
-        self: TailLog, fence: int, rows: Sequence[TailRow], sizes: Mapping[UUID, int] = NO_OBJECTS, *rest: Any
-    ) -> bool:
+        self: TailLog, fence: int, rows: Sequence[TailRow], sizes: Mapping[UUID, int] = NO_OBJECTS
+    ) -> None:
         self._sequence += 1
         try:
             if await self._store.commit(FlushId(self._tenure.node_id, fence, self._sequence), rows, object_sizes=sizes):
-                return True
+                return
         except StoreUnavailableError:
-            return True
-        return await original(self, fence, rows, sizes, *rest)
+            return
+        await original(self, fence, rows, sizes)
 
     return patch.object(TailLog, "_commit", commit)
 
@@ -64,11 +63,10 @@ def flushes_count_as_committed_when_they_are_sent() -> AbstractContextManager[An
     original = TailLog._commit
 
     async def commit(
-        self: TailLog, fence: int, rows: Sequence[TailRow], sizes: Mapping[UUID, int] = NO_OBJECTS, *rest: Any
-    ) -> bool:
-        _LATER.start(original(self, fence, rows, sizes, *rest), expected=(OSError,))
+        self: TailLog, fence: int, rows: Sequence[TailRow], sizes: Mapping[UUID, int] = NO_OBJECTS
+    ) -> None:
+        _LATER.start(original(self, fence, rows, sizes), expected=(OSError,))
         await asyncio.sleep(0)
-        return True
 
     return patch.object(TailLog, "_commit", commit)
 
@@ -134,19 +132,12 @@ def nothing_is_rolled_for_the_budget() -> AbstractContextManager[Any]:
 @contextmanager
 def objects_of_flushes_count_as_orphans() -> Iterator[None]:
     """At once, and though rows name them."""
-    original = EngineRows.add_orphans
 
     def add_orphans(self: EngineRows, names: Sequence[str], *, now_s: float) -> int:
         with patch.object(self, "objects", {}):
-            return original(self, names, now_s=now_s)
+            return self.discard(names, now_s=now_s)
 
-    async def find_orphans(self: ObjectSweep) -> int:
-        found = 0
-        async for page in self._store.list(f"{self._cluster_id}/"):
-            found += await self._table.add_orphans([one.name for one in page])
-        return found
-
-    with patch.object(ObjectSweep, "find_orphans", find_orphans), patch.object(EngineRows, "add_orphans", add_orphans):
+    with patch.object(EngineRows, "add_orphans", add_orphans):
         yield
 
 

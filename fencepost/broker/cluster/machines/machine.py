@@ -249,16 +249,6 @@ class MachineEngine:
         self._member = member
         self._objects = objects
         self._open_scratch = made_from.open_scratch
-        self._sweep = ObjectSweep(
-            objects.in_background,
-            rows.garbage,
-            objects.cluster_id,
-            grace_s=settings.fencepost_cluster_garbage_ms / 1000,
-        )
-        self.uploads = FlushUploads(objects.of_flushes, objects.cluster_id)
-        self.shared_log = TailLog(
-            rows.tail, member, objects=self.uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
-        )
         self.sealed = RemoteLogs(
             objects.in_background,
             rows.sealed,
@@ -270,6 +260,17 @@ class MachineEngine:
             limits=UploadLimits(tail_budget_bytes=settings.fencepost_cluster_tail_max_bytes, block_bytes=BLOCK_BYTES),
             scratch_bytes=settings.fencepost_cluster_scratch_max_bytes,
             monotonic_s=made_from.monotonic_s,
+        )
+        self._sweep = ObjectSweep(
+            objects.in_background,
+            rows.garbage,
+            objects.cluster_id,
+            self.sealed.abandoned,
+            grace_s=settings.fencepost_cluster_garbage_ms / 1000,
+        )
+        self.uploads = FlushUploads(objects.of_flushes, objects.cluster_id, self.sealed.abandoned)
+        self.shared_log = TailLog(
+            rows.tail, member, objects=self.uploads, inline_max_bytes=settings.fencepost_cluster_inline_max_bytes
         )
 
     def _leader_epoch_of(self, name: TopicPartition) -> int | None:

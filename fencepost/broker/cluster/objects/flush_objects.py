@@ -1,6 +1,6 @@
 """Objects of large flushes: the bytes are put before the rows that point into them are committed.
 
-An object whose rows are never committed is an orphan, which the sweep finds by its age.
+An object whose rows are never committed is garbage: see `AbandonedObjects`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from fencepost.broker.cluster.objects.abandoned import AbandonedObjects
 from fencepost.broker.cluster.objects.checksums import WrongContentError, are_batches, checksum_in_steps
 from fencepost.broker.cluster.objects.names import flush_name
+from fencepost.broker.cluster.objects.object_ids import ObjectIds, Uploader
 from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
     ObjectStore,
@@ -34,13 +36,15 @@ wait meanwhile."""
 
 
 class FlushUploads:
-    """The objects of the large flushes of one cluster."""
+    """The objects of the large flushes of one cluster. abandoned: takes the names that no row will have."""
 
-    def __init__(self, store: ObjectStore, cluster_id: str) -> None:
+    def __init__(self, store: ObjectStore, cluster_id: str, abandoned: AbandonedObjects | None = None) -> None:
         self._store = store
         self._cluster_id = cluster_id
+        self._abandoned = AbandonedObjects() if abandoned is None else abandoned
+        self._ids = ObjectIds()
 
-    async def put(self, contents: Sequence[bytes | memoryview]) -> uuid.UUID:
+    async def put(self, uploader: Uploader, contents: Sequence[bytes | memoryview]) -> uuid.UUID:
         """Store the contents, back to back, as a new object; return its id.
 
         Retries until it succeeds or is cancelled, each time with another name: a put that seemed to fail may arrive.
@@ -48,16 +52,24 @@ class FlushUploads:
         content = contents[0] if len(contents) == 1 else b"".join(contents)
         pause_s = FIRST_PAUSE_S
         while True:
-            object_id = uuid.uuid4()
+            object_id = self._ids.new(uploader)
             try:
                 await self._store.put(flush_name(self._cluster_id, object_id), content)
+            except asyncio.CancelledError:
+                self.abandon([object_id])
+                raise
             except ObjectStoreError as error:
+                self.abandon([object_id])
                 report = log.error if isinstance(error, ObjectStoreRefusedError) else log.warning
                 report("flush_not_stored", reason=str(error), size_bytes=len(content), again_after_s=round(pause_s, 2))
             else:
                 return object_id
             await asyncio.sleep(pause_s * random.uniform(0.5, 1))
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def abandon(self, object_ids: Iterable[uuid.UUID]) -> None:
+        """Let objects become garbage that no row names, and none will."""
+        self._abandoned.add(flush_name(self._cluster_id, object_id) for object_id in object_ids)
 
     async def get(self, object_id: uuid.UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
         """Read bytes of an object that rows point into. Raises StorageError, at once if it is missing or wrong."""

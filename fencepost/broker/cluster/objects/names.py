@@ -108,3 +108,9 @@ def flush_of(name: str) -> uuid.UUID | None:
     """The object id of a large flush; None for other objects."""
     match = _FLUSH.fullmatch(name)
     return None if match is None else uuid.UUID(match["object"])
+
+
+def object_of(name: str) -> uuid.UUID | None:
+    """The id of the object that a name is of; None for names that no cluster gives."""
+    segment = segment_of(name)
+    return flush_of(name) if segment is None else segment.object_id

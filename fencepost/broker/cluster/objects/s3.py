@@ -193,10 +193,7 @@ class S3Objects:
                 except StopAsyncIteration:
                     return
             # The listing leaves out the "/" at the end of a prefix; so a name of the same beginning is no object of it.
-            yield [
-                StoredObject(one["path"][start:], one["size"], round(one["last_modified"].timestamp() * 1000))
-                for one in page
-            ]
+            yield [StoredObject(one["path"][start:], one["size"]) for one in page]
 
     async def delete(self, names: Sequence[str]) -> None:
         for share in _shares(names, NAMES_PER_DELETE):

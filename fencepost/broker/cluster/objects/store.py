@@ -31,11 +31,10 @@ class ObjectStoreTroubleError(ObjectStoreError):
 
 
 class StoredObject(NamedTuple):
-    """One object of a listing. modified_ms: when it was put, by the store's clock, in ms since 1970."""
+    """One object of a listing. When it was put is left out: nothing is decided by the store's clock."""
 
     name: str
     size_bytes: int
-    modified_ms: int
 
 
 class ObjectStore(Protocol):

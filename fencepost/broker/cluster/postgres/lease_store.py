@@ -182,6 +182,8 @@ class PostgresLeaseStore(PostgresMetadataStore):
             versions.clear()
             versions.update(await self._require_peers(connection, node_id, endpoints, own_lease_after_s))
             fence = await _raise_fence(connection, node_id, None if row is None else row["incarnation"])
+            # From now on, the names of this node's objects tell their uploader.
+            await connection.execute("UPDATE fences SET named_from = fence WHERE node_id = $1", node_id)
             table = (await read_leases(connection)).table
             change = decide_event(table, node_id, NodeEvent.STARTED)
             assert change is not None, "a node may always start"

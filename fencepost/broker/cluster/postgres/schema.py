@@ -74,10 +74,12 @@ CREATE TABLE nodes (
 ) WITH (fillfactor = 50);
 
 -- A flush locks the row of its node FOR SHARE; a start or a take-over raises it, and refuses all older flushes. Apart
--- from nodes, so that renewing a lease never waits for a flush.
+-- from nodes, so that renewing a lease never waits for a flush. named_from: the fence of the last incarnation whose
+-- objects have its name; brokers that work on format 3 leave it.
 CREATE TABLE fences (
     node_id int PRIMARY KEY,
-    fence bigint NOT NULL CHECK (fence >= 0)
+    fence bigint NOT NULL CHECK (fence >= 0),
+    named_from bigint
 );
 
 CREATE TABLE topics (
@@ -223,6 +225,7 @@ _UPGRADES: Final[dict[int, str]] = {
     ALTER TABLE cluster ADD COLUMN oldest_reader int;
     ALTER TABLE segments ADD COLUMN stable_end bigint;
     ALTER TABLE segments ADD COLUMN block_checksums bytea;
+    ALTER TABLE fences ADD COLUMN named_from bigint;
     """,
 }
 """Statements that turn the tables of a format into the next, while brokers of the version before it work on them.

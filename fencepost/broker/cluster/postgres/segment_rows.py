@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from fencepost.broker.cluster.objects.names import SegmentName, flush_name, flush_of, segment_of
+from fencepost.broker.cluster.objects.names import SegmentName, flush_name, object_of
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, UnavailableError
 from fencepost.broker.cluster.postgres.schema import SWEEPING
 from fencepost.broker.cluster.postgres.session import Session
+from fencepost.broker.cluster.remote.fenced_objects import Fence, is_given_up
 from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError
+from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
+
+log = get_logger(__name__)
 
 SEGMENT_COLUMNS: Final = (
     "base_offset, end_offset, size_bytes, max_timestamp_ms, has_aborted, leader_epoch, object, checksums, stable_end, "
@@ -37,6 +41,10 @@ SELECT topic_id, partition, {SEGMENT_COLUMNS}
 FROM segments JOIN unnest($1::uuid[], $2::int[]) AS wanted (topic_id, partition) USING (topic_id, partition)
 ORDER BY topic_id, partition, base_offset
 """
+_FENCES: Final = """
+SELECT node_id, fence, named_from, coalesce(state <> 'gone', true) FROM fences LEFT JOIN nodes USING (node_id)
+"""
+_FORGET: Final = "DELETE FROM garbage WHERE name = ANY($1)"
 _LOCK_FENCE: Final = "SELECT true FROM fences WHERE node_id = $1 AND fence = $2 FOR SHARE"
 _LOCK_PARTITION: Final = """
 SELECT sealed_end FROM partitions
@@ -106,7 +114,7 @@ class PostgresRemoteLogMetadata:
                     *committed
                 )  # this transaction was committed before, and its answer was lost
             if await connection.fetchval("SELECT true FROM garbage WHERE name = ANY($1) LIMIT 1", list(names)):
-                raise StorageError("its objects were taken for orphans, as they are too old")
+                raise StorageError("its objects were taken for garbage")
             span = (topic_id, partition, sealed.base_offset, sealed.end_offset)
             compacted = await connection.fetch(f"DELETE FROM segments {_OF_SPAN} RETURNING {SEGMENT_COLUMNS}", *span)
             flushed = await connection.fetch(
@@ -244,14 +252,20 @@ class PostgresGarbage:
         return not rows and flushed == "DELETE 0", names
 
     async def due(self, grace_s: float, limit: int) -> Sequence[str]:
-        async def work(connection: Connection) -> list[str]:
+        async def work(connection: Connection) -> Sequence[str]:
             rows = await connection.fetch(
                 "SELECT name FROM garbage WHERE since < clock_timestamp() - make_interval(secs => $1) "
                 "ORDER BY since LIMIT $2",
                 grace_s,
                 limit,
             )
-            return [row["name"] for row in rows]
+            names = [row["name"] for row in rows]
+            unnamed = await _without_rows(connection, names)
+            if len(unnamed) < len(names):
+                needed = sorted(set(names) - set(unnamed))
+                log.error("garbage_is_needed", objects=len(needed), first=needed[0])
+                await connection.execute(_FORGET, needed)
+            return unnamed
 
         with answering():
             return await self._session.run(work, repeat_for_s=REPEAT_FOR_S)
@@ -259,35 +273,25 @@ class PostgresGarbage:
     async def removed(self, names: Sequence[str]) -> None:
         with answering():
             await self._session.run(
-                lambda connection: connection.execute("DELETE FROM garbage WHERE name = ANY($1)", list(names)),
+                lambda connection: connection.execute(_FORGET, list(names)),
                 repeat_for_s=REPEAT_FOR_S,
             )
 
     async def add_orphans(self, names: Sequence[str]) -> int:
         async def work(connection: Connection) -> int:
-            objects = {name: object_id for name in names if (object_id := _object_of(name)) is not None}
-            named = await connection.fetch(
-                "SELECT object FROM segments WHERE object = ANY($1) "
-                "UNION ALL SELECT object FROM tail_objects WHERE object = ANY($1)",
-                list(objects.values()),
-            )
-            has_row = {row["object"] for row in named}
-            orphans = [name for name, object_id in objects.items() if object_id not in has_row]
-            known = await connection.fetch("SELECT name FROM garbage WHERE name = ANY($1)", orphans)
-            added = sorted(set(orphans) - {row["name"] for row in known})
-            await _discard(connection, added)
-            return len(added)
-
-        with answering():
-            return await self._session.transaction(work, repeat_for_s=REPEAT_FOR_S)
-
-    async def now_ms(self) -> int:
-        async def work(connection: Connection) -> int:
-            now_ms: int = await connection.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-            return now_ms
+            # The fences first, in a statement of their own: those that are raised have let the last flush end, so the
+            # next statement sees its rows.
+            fences = [Fence(*row) for row in await connection.fetch(_FENCES)]
+            return await _discard_unnamed(connection, [name for name in names if is_given_up(name, fences)])
 
         with answering():
             return await self._session.run(work, repeat_for_s=REPEAT_FOR_S)
+
+    async def discard(self, names: Sequence[str]) -> int:
+        with answering():
+            return await self._session.run(
+                lambda connection: _discard_unnamed(connection, names), repeat_for_s=REPEAT_FOR_S
+            )
 
 
 async def read_rows(connection: Connection, keys: Sequence[PartitionKey]) -> dict[PartitionKey, RemoteLogRows]:
@@ -336,9 +340,25 @@ def _require_cover(removed: Sequence[tuple[int, int]], sealed: RemoteSegmentMeta
         )
 
 
-def _object_of(name: str) -> UUID | None:
-    segment = segment_of(name)
-    return flush_of(name) if segment is None else segment.object_id
+async def _discard_unnamed(connection: Connection, names: Sequence[str]) -> int:
+    """Make objects garbage that no row names, unless they are; returns how many."""
+    unnamed = await _without_rows(connection, names)
+    known = await connection.fetch("SELECT name FROM garbage WHERE name = ANY($1)", unnamed)
+    added = sorted(set(unnamed) - {row["name"] for row in known})
+    await _discard(connection, added)
+    return len(added)
+
+
+async def _without_rows(connection: Connection, names: Sequence[str]) -> list[str]:
+    """The objects that no row names, of those that a cluster stores."""
+    objects = {name: object_id for name in names if (object_id := object_of(name)) is not None}
+    named = await connection.fetch(
+        "SELECT object FROM segments WHERE object = ANY($1) "
+        "UNION ALL SELECT object FROM tail_objects WHERE object = ANY($1)",
+        list(objects.values()),
+    )
+    has_row = {row["object"] for row in named}
+    return [name for name, object_id in objects.items() if object_id not in has_row]
 
 
 def _names(cluster_id: str, key: PartitionKey, sealed: RemoteSegmentMetadata) -> list[str]:

@@ -1,16 +1,17 @@
 """The sweep: objects that no row names any more are removed, by one node at a time.
 
 An object becomes garbage in the transaction that removes its last row, and is removed after a grace: a node may be
-reading it. An object that never had a row, as its upload or its commit failed, is an orphan; it is found by listing all
-objects, once it is older than any upload that may still be committed.
+reading it. An object that never had a row, as its upload or its commit failed, is garbage once its uploader gives it
+up, or is fenced: then none of its rows can be committed any more. Those of fenced uploaders are found by listing all
+objects. No clock decides whether an object is needed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
+from fencepost.broker.cluster.objects.abandoned import AbandonedObjects
 from fencepost.broker.cluster.objects.names import cluster_prefix
 from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
 from fencepost.broker.cluster.remote.segment_rows import GarbageTable
@@ -24,8 +25,6 @@ SWEEP: Final = Place("sweep of objects", Policy.RETRY)
 
 INTERVAL_S: Final = 60.0
 GRACE_S: Final = 10 * 60.0
-ORPHAN_AGE_MS: Final = 60 * 60 * 1000
-"""Twice the age after which an upload is restarted."""
 LISTING_INTERVAL_S: Final = 24 * 60 * 60.0
 """A listing costs a request for each thousand objects."""
 REMOVED_TOGETHER_COUNT: Final = 1000
@@ -37,12 +36,21 @@ class ObjectSweep:
     removed_count: objects that were removed since the start.
     """
 
-    def __init__(self, store: ObjectStore, table: GarbageTable, cluster_id: str, *, grace_s: float = GRACE_S) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        table: GarbageTable,
+        cluster_id: str,
+        abandoned: AbandonedObjects,
+        *,
+        grace_s: float = GRACE_S,
+    ) -> None:
         self.grace_s = grace_s
         self.removed_count = 0
         self._store = store
         self._table = table
         self._cluster_id = cluster_id
+        self._abandoned = abandoned
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,12 +68,24 @@ class ObjectSweep:
         while True:
             await asyncio.sleep(INTERVAL_S)
             try:
+                await self.discard_abandoned()
                 await self.remove_garbage()
                 if loop.time() >= list_at_s:
                     await self.find_orphans()
                     list_at_s = loop.time() + LISTING_INTERVAL_S
             except (ObjectStoreError, StoreUnavailableError) as error:
                 log.warning("sweep_waits", reason=str(error))
+
+    async def discard_abandoned(self) -> int:
+        """Make garbage of the objects that this node has given up; returns their number. Every node does.
+
+        Raises StoreUnavailableError; the next call continues.
+        """
+        count = 0
+        while names := self._abandoned.first(REMOVED_TOGETHER_COUNT):
+            count += await self._table.discard(names)
+            self._abandoned.forget(names)
+        return count
 
     async def remove_garbage(self) -> int:
         """Find garbage, remove the objects that have been garbage for the grace, and return their number.
@@ -86,16 +106,13 @@ class ObjectSweep:
         return removed_count
 
     async def find_orphans(self) -> int:
-        """Make objects garbage that never had a row; returns how many. Raises ObjectStoreError,
+        """Make objects of fenced uploaders garbage that no row names; returns how many. Raises ObjectStoreError,
         StoreUnavailableError."""
         if not await self._table.holds_sweep():
             return 0
         orphans_count = 0
-        before_ms = await self._table.now_ms() - ORPHAN_AGE_MS
         async for page in self._store.list(cluster_prefix(self._cluster_id)):
-            old: Sequence[str] = [one.name for one in page if one.modified_ms < before_ms]
-            if old:
-                orphans_count += await self._table.add_orphans(old)
+            orphans_count += await self._table.add_orphans([one.name for one in page])
         if orphans_count:
             log.info("orphans_found", objects=orphans_count)
         return orphans_count

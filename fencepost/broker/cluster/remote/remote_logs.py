@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+from fencepost.broker.cluster.objects.abandoned import AbandonedObjects
 from fencepost.broker.cluster.objects.store import ObjectStore
 from fencepost.broker.cluster.remote.remote_fetch import SCRATCH_BYTES, RemoteFetch, RemoteLogRestore
 from fencepost.broker.cluster.remote.remote_log_state import RemoteLogStates
@@ -32,6 +33,7 @@ class RemoteLogs:
     leader_epoch_of: the epoch in which this node leads a partition, by the placement; None if it does not.
     limits:          bounds at which segments are rolled and sealed. scratch_bytes: see `RemoteFetch`.
     monotonic_s:     a clock that nobody sets, in seconds.
+    abandoned:       names of objects of the node that no row will have.
     """
 
     def __init__(
@@ -48,7 +50,8 @@ class RemoteLogs:
         scratch_bytes: int = SCRATCH_BYTES,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._objects = SegmentObjects(store, cluster_id, disk, block_bytes=limits.block_bytes)
+        self.abandoned = AbandonedObjects()
+        self._objects = SegmentObjects(store, cluster_id, disk, self.abandoned, block_bytes=limits.block_bytes)
         self._table = table
         self._clock = clock
         self._tenure = tenure

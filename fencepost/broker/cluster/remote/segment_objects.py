@@ -1,6 +1,6 @@
 """Upload of the files of sealed segments to the object store, and their download.
 
-An object of a cancelled upload is an orphan, which the sweep finds by its age.
+An object that no row names in the end is garbage: see `AbandonedObjects`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
+from fencepost.broker.cluster.objects.abandoned import AbandonedObjects
 from fencepost.broker.cluster.objects.checksums import (
     BYTES_PER_STEP,
     CHECKSUM_BYTES,
@@ -30,12 +31,14 @@ from fencepost.broker.cluster.objects.names import (
     SegmentName,
 )
 from fencepost.broker.cluster.objects.names import suffixes as suffixes_of
+from fencepost.broker.cluster.objects.object_ids import ObjectIds, Uploader
 from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
     ObjectStore,
     ObjectStoreError,
     ObjectTooShortError,
 )
+from fencepost.broker.cluster.remote.segment_rows import Leadership
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
 from fencepost.broker.kernel.threads import on_a_thread
@@ -53,10 +56,22 @@ READ_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION
 class SegmentObjects:
     """The objects of all sealed segments of one cluster.
 
-    disk: has the files that they are made from and become. block_bytes: of the log files that are stored.
+    disk:        has the files that they are made from and become.
+    abandoned:   takes the names that no row will have.
+    block_bytes: size of the blocks of stored log files that have a checksum each.
     """
 
-    def __init__(self, store: ObjectStore, cluster_id: str, disk: Disk, *, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        cluster_id: str,
+        disk: Disk,
+        abandoned: AbandonedObjects | None = None,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._ids = ObjectIds()
+        self._abandoned = AbandonedObjects() if abandoned is None else abandoned
         self._block_bytes = block_bytes
         self._store = store
         self._cluster_id = cluster_id
@@ -70,14 +85,29 @@ class SegmentObjects:
         """The names of all objects of a segment."""
         return self.name(key, sealed).files(sealed.end_offset, has_aborted=sealed.has_aborted)
 
+    def new_id(self, leadership: Leadership) -> uuid.UUID:
+        """An object id for a segment that is sealed under a leadership."""
+        return self._ids.new(Uploader(leadership.node_id, leadership.fence))
+
+    def abandon(self, key: PartitionKey, sealed: RemoteSegmentMetadata) -> None:
+        """Let the objects of a segment become garbage that no row names, and none will."""
+        self._abandoned.add(self.names(key, sealed))
+
     async def upload(self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str) -> RemoteSegmentMetadata:
         """Store the files of a segment; return it with their checksums and its stable end.
 
         Raises ObjectStoreError; StorageError if a file cannot be read, or the log file is damaged: then the store
-        may have the only good copy.
+        may have the only good copy. Objects that are stored by then are abandoned.
 
         The log file comes last: it takes the longest, and the others are the cheaper ones to lose.
         """
+        try:
+            return await self._upload(key, sealed, directory)
+        except BaseException:
+            self.abandon(key, sealed)
+            raise
+
+    async def _upload(self, key: PartitionKey, sealed: RemoteSegmentMetadata, directory: str) -> RemoteSegmentMetadata:
         name = self.name(key, sealed)
         found = {}
         stable_end, block_checksums = None, None

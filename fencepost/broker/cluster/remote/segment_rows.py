@@ -77,7 +77,7 @@ class RemoteLogMetadata(Protocol):
         Returns the segment as it is stored: its leader epoch is the highest of the rows that it replaces. Returns None,
         and has done nothing, if the node does not lead the partition so any more. A call that had its effect may be
         repeated. Raises StorageError, and has done nothing, if the rows are not exactly those of the
-        segment's offsets, or the sweep has taken one of its objects for an orphan.
+        segment's offsets, or one of its objects is garbage.
         """
         ...
 
@@ -102,7 +102,8 @@ class GarbageTable(Protocol):
         ...
 
     async def due(self, grace_s: float, limit: int) -> Sequence[str]:
-        """Names that have been garbage for longer than a time, by the database's clock."""
+        """Names that have been garbage for longer than a time, by the database's clock. A name that a row has after
+        all is no garbage any more, and left out."""
         ...
 
     async def removed(self, names: Sequence[str]) -> None:
@@ -110,9 +111,11 @@ class GarbageTable(Protocol):
         ...
 
     async def add_orphans(self, names: Sequence[str]) -> int:
-        """Make objects garbage that no row names; returns how many of them."""
+        """Make objects of a listing garbage that no row names, and that none can: their uploader's fence was raised.
+        Of names that do not tell their uploader, the fences of all brokers that give such names. Returns their number.
+        """
         ...
 
-    async def now_ms(self) -> int:
-        """The database's clock, in ms since 1970."""
+    async def discard(self, names: Sequence[str]) -> int:
+        """Make objects garbage that this node has uploaded, and gives to no row. Returns their number."""
         ...

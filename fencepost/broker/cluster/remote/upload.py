@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -33,8 +32,6 @@ UPLOADING = Place("sealing of segments", Policy.RETRY)
 
 INTERVAL_S: Final = 1.0
 SEALS_AT_ONCE: Final = 2
-OLDEST_UPLOAD_S: Final = 30 * 60.0
-"""Objects without rows are orphans after an hour; those of an upload that took longer than this are not used."""
 FIRST_REST_S: Final = 2.0
 LONGEST_REST_S: Final = 120.0
 """How long a log rests after its segment could not be sealed; from one failure to the next, twice as long."""
@@ -162,23 +159,28 @@ class SegmentUpload:
             segment.newest_record_ms,
             segment.transactions.exists,
             kept.leadership.leader_epoch,
-            uuid.uuid4(),
+            self._objects.new_id(kept.leadership),
         )
         await self._fetch_snapshot(kept, end_offset)
         sealed = await self._objects.upload(kept.key, sealed, partition_log.files.directory)
         # The cleaner renames files while others are read by their names: the sent files may be of two segments.
-        is_as_before = segment in set(partition_log.segments) and kept.is_led
-        if not is_as_before or self._monotonic_s() - began_s > OLDEST_UPLOAD_S:
+        if segment not in set(partition_log.segments) or not kept.is_led:
+            self._objects.abandon(kept.key, sealed)
             return False
-        stored = await self._table.replace(
-            kept.key,
-            kept.leadership,
-            sealed,
-            names=self._objects.names(kept.key, sealed),
-            epochs=kept.epochs(end_offset),
-        )
+        try:
+            stored = await self._table.replace(
+                kept.key,
+                kept.leadership,
+                sealed,
+                names=self._objects.names(kept.key, sealed),
+                epochs=kept.epochs(end_offset),
+            )
+        except StorageError:
+            self._objects.abandon(kept.key, sealed)
+            raise
         name = partition_log.topic_partition
         if stored is None:
+            self._objects.abandon(kept.key, sealed)
             self._kept.forget(name)
             return False
         kept.replaced(segment, stored)

@@ -10,13 +10,13 @@ before it have ended, and leaves out the logs that they could not commit: a log 
 from __future__ import annotations
 
 import asyncio
-import math
 import mmap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from fencepost.broker.cluster.objects.checksums import checksum_in_steps
+from fencepost.broker.cluster.objects.object_ids import Uploader
 from fencepost.broker.cluster.tail.large_flushes import FlushPart, divide, row_of
 from fencepost.broker.cluster.tail.tail_store import (
     NO_OBJECTS,
@@ -59,8 +59,6 @@ ANOTHER_FROM_BYTES: Final = 1024 * 1024
 """Bytes from clients with which another flush begins while flushes are under way. Fewer would make more objects for the
 same bytes, and rows would only wait for their turn; with more, a client that has 5 MB in flight waits."""
 FIRST_PUT_TIMEOUT_S: Final = 10.0
-OBJECT_KEPT_S: Final = 25 * 60.0
-"""An object without rows is removed as an orphan, but not sooner; a flush that waits longer stores its bytes again."""
 
 
 RESIGNED: Final = "this node has resigned from the partition"
@@ -71,15 +69,13 @@ class ResignedError(LedElsewhereError):
 
 
 class StoredParts(NamedTuple):
-    """A flush whose bytes are in objects. rows: point into them. kept_until_s: of the loop's clock; then they may be
-    taken for orphans."""
+    """A flush whose bytes are in objects. rows: point into them."""
 
     rows: Sequence[TailRow]
     object_sizes: Mapping[UUID, int]
-    kept_until_s: float
 
 
-NOTHING_STORED: Final = StoredParts((), NO_OBJECTS, 0.0)
+NOTHING_STORED: Final = StoredParts((), NO_OBJECTS)
 
 
 class TailLog:
@@ -198,8 +194,7 @@ class TailLog:
                 await before
         failed = {_log_of(one) for one in appended if one.file.path in failures} | self._left_out
         if self._objects is not None and parts:
-            while not await self._commit_stored(fence, stored):
-                stored = await self._store_parts(parts, self._objects, fence)
+            await self._commit_stored(fence, stored, self._objects)
         elif readable:
             for rows in await _statements(readable, contents, total_bytes):
                 await self._commit(fence, self._without_left_out(rows))
@@ -221,13 +216,14 @@ class TailLog:
             return rows
         return [row for row in rows if (row.key, row.leader_epoch) not in self._left_out]
 
-    async def _commit_stored(self, fence: int, stored: StoredParts) -> bool:
+    async def _commit_stored(self, fence: int, stored: StoredParts, objects: FlushObjects) -> None:
         """As `_commit`, of a flush whose bytes are in objects."""
         rows, sizes = self._without_left_out(stored.rows), stored.object_sizes
         if len(rows) < len(stored.rows):
             used = {row.object_id for row in rows}
+            objects.abandon(sizes.keys() - used)
             sizes = {object_id: size_bytes for object_id, size_bytes in sizes.items() if object_id in used}
-        return await self._commit(fence, rows, sizes, stored.kept_until_s)
+        await self._commit(fence, rows, sizes)
 
     async def _contents(
         self, appended: Sequence[AppendedBytes]
@@ -261,14 +257,10 @@ class TailLog:
         fence: int,
         rows: Sequence[TailRow],
         object_sizes: Mapping[UUID, int] = NO_OBJECTS,
-        until_s: float = math.inf,
-    ) -> bool:
-        """Commit the rows of a flush, if there are any. Raises ResignedError, after resigning.
-
-        Returns False if no row is committed, and the time is after `until_s`.
-        """
+    ) -> None:
+        """Commit the rows of a flush, if there are any. Raises ResignedError, after resigning."""
         if not rows:
-            return True
+            return
         self._sequence += 1
         flush = FlushId(self._tenure.node_id, fence, self._sequence)
         loop = asyncio.get_running_loop()
@@ -279,8 +271,6 @@ class TailLog:
                 try:
                     if self.is_waiting and await self._store.is_committed(flush, rows):
                         break
-                    if loop.time() > until_s:
-                        return False
                     if await self._store.commit(flush, rows, object_sizes=object_sizes):
                         break
                 except NotLedError as error:
@@ -313,7 +303,6 @@ class TailLog:
             self.rows_count += len(rows)
             if self.is_waiting:
                 log.info("flush_committed_late", logs=len(rows), waited_s=round(loop.time() - began_s, 1))
-            return True
         finally:
             self.is_waiting = False
 
@@ -329,7 +318,6 @@ class TailLog:
 
     async def _store_parts(self, parts: Sequence[FlushPart], objects: FlushObjects, fence: int) -> StoredParts:
         """Store the bytes of a flush as objects, side by side. Raises ResignedError."""
-        kept_until_s = asyncio.get_running_loop().time() + OBJECT_KEPT_S
         uploads = (self._upload(fence, part, objects) for part in parts)
         checksums, results = await asyncio.gather(
             run_in_slices(_checksums(parts), SLICE_S), asyncio.gather(*uploads, return_exceptions=True)
@@ -344,16 +332,17 @@ class TailLog:
                     del result, results  # the error refers to this frame: a cycle would keep the bytes of the flush
             sizes[result] = part.size_bytes
             rows += [row._replace(object_id=result, checksum=one) for row, one in zip(part.rows, of_part, strict=True)]
-        return StoredParts(rows, sizes, kept_until_s)
+        return StoredParts(rows, sizes)
 
     async def _upload(self, fence: int, part: FlushPart, objects: FlushObjects) -> UUID:
         """Store a part of a flush; retries until it succeeds. Raises ResignedError."""
         timeout_s = FIRST_PUT_TIMEOUT_S
+        uploader = Uploader(self._tenure.node_id, fence)
         async with self._uploads:
             while self._may_flush(fence):
                 try:
                     async with asyncio.timeout(timeout_s):
-                        return await objects.put(part.contents)
+                        return await objects.put(uploader, part.contents)
                 except TimeoutError:
                     timeout_s *= 2  # it may only be slow; meanwhile the node may have resigned
         raise ResignedError(RESIGNED)

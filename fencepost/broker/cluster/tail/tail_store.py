@@ -6,11 +6,12 @@ that row until the flush is committed, so a flush is either seen by the take-ove
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from fencepost.broker.cluster.objects.object_ids import Uploader
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.segment.remote_segment import RemoteSegmentMetadata
 from fencepost.broker.storage.disk import StorageError
@@ -113,8 +114,12 @@ class TailStore(Protocol):
 class FlushObjects(Protocol):
     """Objects that hold the bytes of large flushes."""
 
-    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+    async def put(self, uploader: Uploader, contents: Sequence[bytes | memoryview]) -> UUID:
         """Store the contents, back to back, as a new object; retries, each time with a name of its own."""
+        ...
+
+    def abandon(self, object_ids: Iterable[UUID]) -> None:
+        """Let objects become garbage that no row names, and none will."""
         ...
 
     async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:

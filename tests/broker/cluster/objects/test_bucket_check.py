@@ -41,7 +41,7 @@ class Store:
 
     async def list(self, prefix: str) -> AsyncIterator[Sequence[StoredObject]]:
         self._request()
-        yield [StoredObject(name, len(content), 0) for name, content in self.objects.items()]
+        yield [StoredObject(name, len(content)) for name, content in self.objects.items()]
 
     async def delete(self, names: Sequence[str]) -> None:
         self._request()

@@ -154,7 +154,8 @@ async def test_tables_of_the_first_format_are_upgraded_and_keep_their_rows(clust
             "ALTER TABLE segments DROP COLUMN checksums, DROP COLUMN stable_end, DROP COLUMN block_checksums; "
             "ALTER TABLE tail DROP COLUMN checksum; "
             "ALTER TABLE cluster DROP COLUMN place, DROP COLUMN timeline, DROP COLUMN oldest_reader; "
-            "ALTER TABLE nodes DROP COLUMN version, DROP COLUMN compatibility; UPDATE cluster SET format = 1"
+            "ALTER TABLE nodes DROP COLUMN version, DROP COLUMN compatibility; "
+            "ALTER TABLE fences DROP COLUMN named_from; UPDATE cluster SET format = 1"
         )
         await connection.execute(
             "INSERT INTO segments VALUES (gen_random_uuid(), 0, 0, 5, gen_random_uuid(), 100, 0, false, 0)"

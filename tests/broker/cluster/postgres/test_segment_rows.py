@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fencepost.broker.cluster.objects.names import flush_name
+from fencepost.broker.cluster.objects.object_ids import ObjectIds, Uploader
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, parse_address
 from fencepost.broker.cluster.postgres.schema import prepare
 from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
@@ -24,6 +25,7 @@ KEY = PartitionKey(bytes(range(16)), 3)
 OTHER = PartitionKey(bytes(range(16)), 4)
 LEADER = Leadership(1, 1, 5)
 CLUSTER = "a-cluster"
+LEADER_UPLOADS = Uploader(LEADER.node_id, LEADER.fence)
 EPOCHS = b"0\n1\n5 0\n"
 
 
@@ -155,11 +157,11 @@ async def test_a_compacted_segment_takes_the_place_of_several_whose_objects_beco
     assert await rows.of() == RemoteLogRows(9, 0, EPOCHS, (again,))
 
 
-async def test_objects_that_were_taken_for_orphans_are_not_used(rows: Rows) -> None:
+async def test_objects_that_are_garbage_are_not_used(rows: Rows) -> None:
     await rows.flush((0, 4))
     sealed = segment(0, 4)
-    assert await rows.garbage.add_orphans(names(sealed)) == 4
-    with pytest.raises(StorageError, match="orphans"):
+    assert await rows.garbage.discard(names(sealed)) == 4
+    with pytest.raises(StorageError, match="taken for garbage"):
         await rows.replace(sealed)
     assert await rows.tail_spans() == [(0, 4)]
 
@@ -223,7 +225,7 @@ async def test_all_that_a_deleted_topic_had_is_garbage(rows: Rows) -> None:
 
 
 async def test_garbage_is_due_after_its_grace_and_forgotten_when_it_is_removed(rows: Rows) -> None:
-    await rows.garbage.add_orphans(names(segment(0, 4)))
+    await rows.garbage.discard(names(segment(0, 4)))
     assert await rows.garbage.due(60, 10) == []
     due = await rows.garbage.due(0, 3)
     assert len(due) == 3
@@ -231,13 +233,47 @@ async def test_garbage_is_due_after_its_grace_and_forgotten_when_it_is_removed(r
     assert len(await rows.garbage.due(0, 10)) == 1
 
 
-async def test_only_objects_without_a_row_are_orphans(rows: Rows) -> None:
+async def test_only_objects_without_a_row_are_given_up(rows: Rows) -> None:
     object_id = uuid4()
     await rows.flush((0, 4), object_id=object_id)
     await rows.flush((4, 7))
     sealed, lost = segment(0, 4), segment(4, 7)
     assert await rows.replace(sealed)
     listed = [*names(sealed), *names(lost), flush_name(CLUSTER, object_id), flush_name(CLUSTER, uuid4()), "check/x"]
-    assert await rows.garbage.add_orphans(listed) == len(names(lost)) + 1
-    assert await rows.garbage.add_orphans(listed) == 0
+    assert await rows.garbage.discard(listed) == len(names(lost)) + 1
+    assert await rows.garbage.discard(listed) == 0
     assert not set(names(sealed)) & await rows.garbage_names()
+
+
+def flush_of(node_id: int, fence: int) -> str:
+    return flush_name(CLUSTER, ObjectIds().new(Uploader(node_id, fence)))
+
+
+async def test_objects_are_orphans_once_the_fence_of_who_uploaded_them_is_raised(rows: Rows) -> None:
+    await rows.database.execute("UPDATE fences SET fence = 5 WHERE node_id = 1")
+    earlier, present, unknown = flush_of(1, 4), flush_of(1, 5), flush_of(77, 1)
+    assert await rows.garbage.add_orphans([earlier, present, unknown]) == 2
+    assert await rows.garbage_names() == {earlier, unknown}
+    await rows.database.execute("UPDATE fences SET fence = 6 WHERE node_id = 1")
+    assert await rows.garbage.add_orphans([present]) == 1
+
+
+async def test_objects_with_random_names_are_orphans_once_no_broker_that_gives_such_names_runs(rows: Rows) -> None:
+    """Brokers that work on tables of format 3 give them."""
+    random_name = flush_name(CLUSTER, uuid4())
+    await rows.database.execute("UPDATE fences SET fence = 5, named_from = CASE node_id WHEN 1 THEN 4 ELSE 5 END")
+    assert await rows.garbage.add_orphans([random_name]) == 0, "an earlier version has started on node id 1 since"
+    await rows.database.execute("UPDATE nodes SET state = 'gone' WHERE node_id = 1")
+    assert await rows.garbage.add_orphans([random_name]) == 1
+    other = flush_name(CLUSTER, uuid4())
+    await rows.database.execute("UPDATE nodes SET state = 'alive' WHERE node_id = 1")
+    await rows.database.execute("UPDATE fences SET fence = 6, named_from = 6 WHERE node_id = 1")
+    assert await rows.garbage.add_orphans([other]) == 1
+
+
+async def test_a_flush_that_is_committed_while_its_node_is_fenced_keeps_its_object(rows: Rows) -> None:
+    """The take-over waits for the flush, and the sweep that sees the raised fence sees its rows."""
+    object_id = ObjectIds().new(LEADER_UPLOADS)
+    await rows.flush((0, 4), object_id=object_id)
+    await rows.database.execute("UPDATE fences SET fence = fence + 1")
+    assert await rows.garbage.add_orphans([flush_name(CLUSTER, object_id)]) == 0

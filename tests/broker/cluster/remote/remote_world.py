@@ -73,7 +73,7 @@ class RemoteCluster:
         await self.database.execute(
             "INSERT INTO nodes VALUES ($1, gen_random_uuid(), 'alive', '[]', NULL, now(), now())", node_id
         )
-        await self.database.execute("INSERT INTO fences VALUES ($1, 1)", node_id)
+        await self.database.execute("INSERT INTO fences VALUES ($1, 1, 1)", node_id)
         world = RemoteWorld(self, node_id)
         world.config = config
         self._nodes.append(world)
@@ -105,8 +105,6 @@ class RemoteWorld(LogWorld):
         self.rows = PostgresRemoteLogMetadata(cluster.address, CLUSTER_ID, lambda: f"node {node_id} sealed")
         self.garbage = PostgresGarbage(cluster.address, CLUSTER_ID, lambda: f"node {node_id} garbage")
         self.tails = PostgresTail(cluster.address, lambda: f"node {node_id} tail")
-        self.uploads = FlushUploads(cluster.store, CLUSTER_ID)
-        self.shared = TailLog(self.tails, self, objects=self.uploads, inline_max_bytes=cluster.inline_max_bytes)
         self.sealed = RemoteLogs(
             cluster.store,
             self.rows,
@@ -118,6 +116,8 @@ class RemoteWorld(LogWorld):
             limits=cluster.limits._replace(block_bytes=cluster.block_bytes),
             scratch_bytes=cluster.scratch_bytes,
         )
+        self.uploads = FlushUploads(cluster.store, CLUSTER_ID, self.sealed.abandoned)
+        self.shared = TailLog(self.tails, self, objects=self.uploads, inline_max_bytes=cluster.inline_max_bytes)
         self.logs = LogDirectory(
             self.path,
             disk=self.disk,
@@ -127,7 +127,7 @@ class RemoteWorld(LogWorld):
             remote_store=self.sealed,
         )
         self.sealed.attach(self.logs)
-        self.sweep = ObjectSweep(cluster.store, self.garbage, CLUSTER_ID, grace_s=0)
+        self.sweep = ObjectSweep(cluster.store, self.garbage, CLUSTER_ID, self.sealed.abandoned, grace_s=0)
         self.restoring = TailRestore(
             self.path,
             self.disk,

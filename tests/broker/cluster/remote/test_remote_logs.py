@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.cluster.machines.check import check_cluster
+from fencepost.broker.cluster.objects.names import flush_name
+from fencepost.broker.cluster.objects.object_ids import Uploader
 from fencepost.broker.cluster.objects.store import StoredObject
-from fencepost.broker.cluster.postgres.connections import parse_address
+from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.remote import object_sweep as sweep
 from fencepost.broker.cluster.remote import remote_fetch
 from fencepost.broker.cluster.remote import remote_merge as merging
@@ -32,7 +34,7 @@ from fencepost.broker.storage.disk import NoRoomError, StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches
-from tests.broker.cluster.remote.remote_world import RemoteCluster, RemoteWorld, content
+from tests.broker.cluster.remote.remote_world import CLUSTER_ID, RemoteCluster, RemoteWorld, content
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
 from tests.support.captured_events import capture_logs
 from tests.support.log_world import ORDERS
@@ -336,25 +338,82 @@ async def test_large_flushes_are_objects_until_they_are_sealed(cluster: RemoteCl
     await cluster.check()
 
 
-async def test_orphans_are_removed_once_they_are_old(
+async def test_what_a_node_gives_up_is_removed_while_it_runs(
     node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:
     await node.write(20)
     await node.seal_all()
-    store.now_ms = await node.garbage.now_ms()
-    store.next_put_fails = "lost reply"
+    stored = set(store.objects)
+    store.next_put_fails, store.puts_until_failure = "lost reply", 2
     await node.write(20)
     await node.sealed.uploads.upload_once()
-    await node.uploads.put([b"never committed"])
-    assert await node.sweep.find_orphans() == 0, "they are young"
-    for name in store.put_ms:
-        store.put_ms[name] -= 2 * 3600 * 1000
-    assert await node.sweep.find_orphans() >= 2
-    await node.sweep.remove_garbage()
-    await cluster.check()
+    store.next_put_fails = "done later"
+    put = asyncio.ensure_future(node.uploads.put(Uploader(node.node_id, node.fence), [b"under way"]))
+    await until(lambda: len([name for name in store.objects if "/tail/" in name]) == 2)
+    under_way = flush_name(CLUSTER_ID, await put)
+    other = await cluster.start()
+    assert await other.sweep.find_orphans() == 0, "it is up to the node"
+    assert await node.sweep.discard_abandoned() > 3
+    assert await node.sweep.discard_abandoned() == 0
+    await other.sweep.remove_garbage()
+    assert {name for name in store.objects if "/tail/" in name} == {under_way}
+    assert stored <= set(store.objects)
     node.sealed.uploads._rests.clear()
     await node.seal_all()
     assert len(await content(node.orders)) == 40
+    await cluster.check()
+
+
+async def test_what_a_lost_node_leaves_behind_is_removed_once_its_fence_is_raised(
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    stored = set(store.objects)
+    uploader = Uploader(node.node_id, node.fence)
+    left = flush_name(CLUSTER_ID, await node.uploads.put(uploader, [b"never committed"]))
+    other = await cluster.start()
+    assert await other.sweep.find_orphans() == 0, "it may still be committed"
+    await other.take_over()
+    assert await other.sweep.find_orphans() == 1
+    await other.sweep.remove_garbage()
+    assert left not in store.objects
+    assert stored <= set(store.objects)
+    await cluster.check()
+
+
+async def test_a_flush_that_waits_for_its_commit_keeps_its_objects_however_long(
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
+) -> None:
+    node.shared._inline_max_bytes = 50
+    other = await cluster.start()
+    locking = await connect(cluster.address, application_name="test locks")
+    async with locking.transaction():
+        await locking.execute("LOCK TABLE tail IN EXCLUSIVE MODE")
+        waiting = asyncio.ensure_future(node.write(1))
+        await until(lambda: any("/tail/" in name for name in store.objects))
+        for world in (node, other):
+            await world.sweep.discard_abandoned()
+            assert await world.sweep.find_orphans() == 0
+        assert await other.sweep.remove_garbage() == await node.sweep.remove_garbage() == 0
+    await waiting
+    await locking.close()
+    assert len(await content(node.orders)) == 1
+    await cluster.check()
+
+
+async def test_garbage_that_a_row_names_after_all_is_kept_and_reported(
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
+) -> None:
+    node.shared._inline_max_bytes = 50
+    await node.write(1)
+    (name,) = store.objects
+    await cluster.database.execute("INSERT INTO garbage VALUES ($1, now() - interval '1 h')", name)
+    with capture_logs() as lines:
+        assert await node.sweep.remove_garbage() == 0
+    assert [(line["event"], line["first"]) for line in lines] == [("garbage_is_needed", name)]
+    assert list(store.objects) == [name]
+    await cluster.check()
 
 
 async def test_one_node_sweeps(node: RemoteWorld, cluster: RemoteCluster) -> None:

@@ -74,9 +74,8 @@ class Story:
 
     async def sweep(self) -> None:
         try:
+            await self.leader.sweep.discard_abandoned()
             await self.leader.sweep.remove_garbage()
-            for name in self.store.put_ms:
-                self.store.put_ms[name] = 0
             await self.leader.sweep.find_orphans()
         except ObjectStoreError:
             pass  # it goes on with the next sweep

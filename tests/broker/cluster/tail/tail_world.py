@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from uuid import UUID, uuid4
+from collections.abc import Collection, Iterable, Sequence
+from uuid import UUID
 
+from fencepost.broker.cluster.objects.object_ids import ObjectIds, Uploader
 from fencepost.broker.cluster.tail.restore import TailRestore
 from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail.tail_log import TailLog
@@ -43,15 +44,20 @@ class HeldTenure:
 
 
 class KeptObjects:
-    """Objects of large flushes, in memory."""
+    """Objects of large flushes, in memory. abandoned: those that no row will name, in order."""
 
     def __init__(self) -> None:
         self.objects: dict[UUID, bytes] = {}
+        self.abandoned: list[UUID] = []
+        self._ids = ObjectIds()
 
-    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
-        object_id = uuid4()
+    async def put(self, uploader: Uploader, contents: Sequence[bytes | memoryview]) -> UUID:
+        object_id = self._ids.new(uploader)
         self.objects[object_id] = b"".join(contents)
         return object_id
+
+    def abandon(self, object_ids: Iterable[UUID]) -> None:
+        self.abandoned += object_ids
 
     async def get(self, object_id: UUID, position: int, length_bytes: int, checksum: bytes | None) -> bytes:
         return self.objects[object_id][position : position + length_bytes]

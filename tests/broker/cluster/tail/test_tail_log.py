@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from fencepost.broker.cluster.objects.object_ids import Uploader, uploader_of
 from fencepost.broker.cluster.tail import large_flushes, tail_log
 from fencepost.broker.cluster.tail.tail_store import FlushId, PartitionKey, TailRow
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -238,10 +239,7 @@ async def test_a_flush_that_no_object_takes_is_committed_in_statements_that_end_
     assert files_of(heir) == files_of(world)
 
 
-async def test_objects_of_a_flush_that_waits_for_long_are_stored_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tail_log, "OBJECT_KEPT_S", 0.01)
+async def test_objects_of_a_flush_that_waits_are_those_that_its_rows_name(tmp_path: Path) -> None:
     engine, objects = SimulatedEngine(), KeptObjects()
     world, _ = node_of(engine, tmp_path / "a", objects=objects, inline_max_bytes=1_000)
     await world.start()
@@ -250,12 +248,11 @@ async def test_objects_of_a_flush_that_waits_for_long_are_stored_again(
     world.append(b"x" * 2_000)
     waiting = asyncio.ensure_future(flushed(world))
     await until(lambda: world.shared.is_waiting)
-    await asyncio.sleep(0.05)
+    (object_id,) = objects.objects
     engine.end_fail_over()
     await waiting
-    assert len(objects.objects) == 2
-    (row,) = engine.tail(KEY)
-    assert row.object_id == list(objects.objects)[1]
+    assert [row.object_id for row in engine.tail(KEY)] == [object_id]
+    assert uploader_of(object_id) == Uploader(world.shared._tenure.node_id, world.shared._tenure.fence)
 
 
 async def test_a_very_large_flush_is_divided_into_objects_where_batches_end(
@@ -344,11 +341,11 @@ class HeldObjects(KeptObjects):
         super().__init__()
         self.waiting: list[tuple[bytes, asyncio.Future[None]]] = []
 
-    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+    async def put(self, uploader: Uploader, contents: Sequence[bytes | memoryview]) -> UUID:
         may_end = asyncio.get_running_loop().create_future()
         self.waiting.append((b"".join(contents), may_end))
         await may_end
-        return await super().put(contents)
+        return await super().put(uploader, contents)
 
     def end(self, number: int) -> None:
         self.waiting[number][1].set_result(None)
@@ -598,6 +595,7 @@ async def test_a_log_that_one_flush_could_not_read_gets_no_rows_from_those_behin
     assert offsets_of(engine, 1) == [0, 1, 2, 3]
     named = {row.object_id for row in engine.tail(PartitionKey(TOPIC_ID, 1))}
     assert named == set(objects.objects) or named == {None}
+    assert objects.abandoned == []
     assert tenure.reason is None
     later = asyncio.ensure_future(shared.commit([appended(0, 3)]))
     await objects.end_all([later])
@@ -620,6 +618,22 @@ async def test_an_unforeseen_failure_of_a_flush_leaves_its_logs_out_of_those_beh
     assert isinstance(second, StorageError)
     assert second.paths == {"orders-0"}
     assert (offsets_of(engine, 0), offsets_of(engine, 1)) == ([], [0])
+
+
+async def test_objects_of_which_no_row_is_committed_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_flushes, "OBJECT_BYTES", 2_000)
+    engine, objects = SimulatedEngine(), HeldObjects()
+    shared = tail_log.TailLog(
+        engine.session(), HeldTenure(1, engine.raise_fence(1)), objects=objects, inline_max_bytes=1_000
+    )
+    first = asyncio.ensure_future(shared.commit([appended(0, 0)]))
+    second = asyncio.ensure_future(shared.commit([appended(0, 1)]))
+    await until(lambda: len(objects.waiting) == 2)
+    objects.waiting[0][1].set_exception(RuntimeError("unforeseen"))
+    objects.end(1)
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert engine.rows == {}
+    assert objects.abandoned == list(objects.objects)
 
 
 def files_of(world: TailWorld) -> dict[int, bytes]:
@@ -752,9 +766,9 @@ class SlowObjects(KeptObjects):
         super().__init__()
         self._randomness = randomness
 
-    async def put(self, contents: Sequence[bytes | memoryview]) -> UUID:
+    async def put(self, uploader: Uploader, contents: Sequence[bytes | memoryview]) -> UUID:
         await asyncio.sleep(self._randomness.random() * 0.005)
-        return await super().put(contents)
+        return await super().put(uploader, contents)
 
 
 async def late_or_lost(tmp_path: Path, seed: int, guard: Guard, *, is_large: bool = False) -> int:
