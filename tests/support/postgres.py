@@ -101,6 +101,10 @@ class PostgresServer:
         shutil.chown(made, self._data.owner(), self._data.group())
         return made
 
+    def file(self, relative: str) -> Path:
+        """A file of its data."""
+        return self._data / relative
+
     @property
     def _data(self) -> Path:
         return Path(self._server.pgdata)

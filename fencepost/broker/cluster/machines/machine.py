@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.cluster.leases.lease_store import Endpoints
+from fencepost.broker.cluster.machines.address_warnings import warn_of_addresses
 from fencepost.broker.cluster.machines.engine_figures import EngineFigures
 from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, check_bucket
 from fencepost.broker.cluster.objects.flush_objects import FlushUploads
@@ -28,6 +29,7 @@ from fencepost.broker.cluster.postgres.connections import (
 )
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
 from fencepost.broker.cluster.postgres.member import PostgresMember
+from fencepost.broker.cluster.postgres.poolers import require_own_sessions
 from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
@@ -41,7 +43,6 @@ from fencepost.broker.cluster.tail.tail_store import TailStore
 from fencepost.broker.config import Settings, parse_listeners
 from fencepost.broker.config.password import Password
 from fencepost.broker.hosting.membership import Cluster, NodeLogs
-from fencepost.broker.kernel.addresses import is_loopback
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.topic_partition import TopicPartition
@@ -91,8 +92,9 @@ async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     user.
     """
     address, location = _locations(settings)
-    _warn_of_loopback(settings, address)
+    warn_of_addresses(settings, address, location)
     await _check_objects(location)
+    await require_own_sessions(address)
     lease_s = settings.fencepost_cluster_lease_ms / 1000
     founding = PostgresLeaseStore(address, lease_s=lease_s)
     founding.asynchronous_accepted = settings.fencepost_cluster_asynchronous_standby_accepted
@@ -142,22 +144,6 @@ async def _check_objects(location: ObjectLocation) -> None:
         await check_bucket(S3Objects(location), location)
     except (ObjectStoreError, UnusableBucketError) as error:
         raise StorageError(str(error)) from None
-
-
-def _warn_of_loopback(settings: Settings, address: PostgresAddress) -> None:
-    """Warn of an advertised loopback address, which other machines cannot use, unless PostgreSQL is on this one."""
-    if all(is_loopback(host) for host in address.hosts):
-        return
-    for listener in parse_listeners(settings):
-        advertised = listener.advertised or listener
-        if is_loopback(advertised.host):
-            log.warning(
-                "loopback_address_advertised",
-                listener=listener.name,
-                address=f"{advertised.host}:{advertised.port}",
-                reason="on another machine it is that machine: clients and brokers there do not reach this broker",
-                remedy="set advertised.listeners (FENCEPOST_ADVERTISED_LISTENERS) to an address of this machine",
-            )
 
 
 def _known_endpoints(settings: Settings) -> Endpoints:

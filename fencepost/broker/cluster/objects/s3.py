@@ -21,6 +21,7 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
+from fencepost.broker.cluster.objects.credentials_file import credentials_file
 from fencepost.broker.cluster.objects.location import DEFAULT_REGION, ObjectLocation
 from fencepost.broker.cluster.objects.store import (
     ObjectMissingError,
@@ -123,7 +124,14 @@ class S3Objects:
             if location.certificate_file is not None:
                 client["root_certificate"] = Path(location.certificate_file).read_bytes()
             typed: S3Config = config  # type: ignore[assignment]
-            return S3Store(location.bucket, config=typed, client_options=client, retry_config={"max_retries": 0})
+            keys = credentials_file() if location.access_key_id is None else None
+            return S3Store(
+                location.bucket,
+                config=typed,
+                client_options=client,
+                retry_config={"max_retries": 0},
+                credential_provider=keys,
+            )
         except (BaseError, ValueError, OSError) as error:
             raise ObjectStoreRefusedError(f"{location} cannot be used: {_first_line(error)}") from error
 

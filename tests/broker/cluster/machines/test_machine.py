@@ -15,9 +15,7 @@ from fencepost.broker.cluster.postgres.connections import (
     parse_address,
 )
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
-from fencepost.broker.config import Settings
 from fencepost.broker.storage.disk import StorageError
-from tests.support.captured_events import capture_logs
 
 ROLE = "few_connections"
 
@@ -60,27 +58,3 @@ async def test_a_broker_opens_as_many_connections_as_it_says_and_refuses_fewer(
     finally:
         await rows.close()
         await store.close()
-
-
-@pytest.mark.parametrize(
-    ("host", "advertised", "warned"),
-    [
-        ("db.example", "localhost", True),
-        ("db.example:5432,10.0.0.7", "127.0.0.1", True),
-        ("[2001:db8::1]:5432", "[::1]", True),
-        ("db.example", "broker-1.example", False),
-        ("localhost:5432", "localhost", False),
-        ("%2Ftmp%2Fsockets", "localhost", False),
-        ("[::1]", "127.0.0.2", False),
-        ("db.example", "[::ffff:127.0.0.1]", True),
-    ],
-)
-def test_a_loopback_address_is_named_where_the_database_is_on_another_machine(
-    host: str, advertised: str, *, warned: bool
-) -> None:
-    settings = Settings(
-        listeners=("PLAINTEXT://0.0.0.0:9092",), advertised_listeners=(f"PLAINTEXT://{advertised}:9092",)
-    )
-    with capture_logs() as lines:
-        machine._warn_of_loopback(settings, parse_address(f"postgresql://fencepost@{host}/fencepost"))
-    assert [line["event"] for line in lines] == ["loopback_address_advertised"] * warned
