@@ -112,7 +112,7 @@ def export(cluster_url: str, objects_url: str, topics: Sequence[str] | None, dir
     print_rows(columns, [one._asdict() for one in exported], as_json=as_json)
     if running and topics is None:
         click.echo(
-            f"{running} brokers run on the cluster: their later writes are not in {directory}. To move, stop "
+            f"brokers run on the cluster ({running}): their later writes are not in {directory}. To move, stop "
             "them, and export again into another directory",
             err=True,
         )
@@ -146,6 +146,8 @@ def import_directory(cluster_url: str, objects_url: str, directory: str, setting
     imported = _with_database(cluster_url, work)
     print_rows(list(imported._fields), [imported._asdict()], as_json=as_json)
     if not as_json:
+        if imported.is_repeated:
+            click.echo("it had been imported before: nothing was done")
         click.echo("brokers may start; this directory is a copy from now on: start no broker on it beside them")
 
 

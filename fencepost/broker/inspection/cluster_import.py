@@ -29,6 +29,7 @@ class ImportedCluster(NamedTuple):
     segments:       number in all logs.
     uploaded:       number of segments that this run has stored; an interrupted one may have stored others.
     uploaded_bytes: size of their log files.
+    is_repeated:    whether an earlier run had completed it, so that this one has done nothing.
     """
 
     cluster_id: str
@@ -37,6 +38,7 @@ class ImportedCluster(NamedTuple):
     segments: int
     uploaded: int
     uploaded_bytes: int
+    is_repeated: bool = False
 
 
 async def import_directory(
@@ -55,6 +57,9 @@ async def import_directory(
     """
     async with open_stopped(data_directory, disk, settings, clock, purpose="import again") as opened:
         rows = ImportRows(connection, address, await opened.store.cluster_id())
+        done = await rows.find_complete()
+        if done is not None:
+            return ImportedCluster(*done, uploaded=0, uploaded_bytes=0, is_repeated=True)
         stored = await rows.begin()
         importing = LogImport(SegmentObjects(store, rows.cluster_id, disk), rows, disk, stored, now_ms=clock.now_ms())
         partitions = await _import_logs(opened, importing)

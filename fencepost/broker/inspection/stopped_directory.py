@@ -63,7 +63,10 @@ class StoppedDirectory:
         """Open the metadata and all logs; `cleanup` closes them. Raises StorageError."""
         metadata_path = os.path.join(self.path, FILE_NAME)
         if not self._disk.exists(metadata_path):
-            raise StorageError(f"there is no {metadata_path}: restore the whole directory first")
+            raise StorageError(
+                f"there is no {metadata_path}: {self.path} is no data directory of a broker, or only a part of one was "
+                "restored: restore the whole directory first"
+            )
         on_restoring = {producer_ids.BLOCK_KEY: producer_ids.above_reserved_blocks}
         if self.is_shared:
             await prepare_shared(metadata_path, on_restoring=on_restoring)

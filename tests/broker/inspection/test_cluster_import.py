@@ -135,6 +135,8 @@ async def test_all_that_a_log_has_comes_into_the_cluster_and_back(world: LogWorl
     imported = await target.take(world)
     assert (imported.topics, imported.partitions) == (1, 1)
     assert imported.segments == imported.uploaded > 3
+    repeated = await target.take(world)
+    assert repeated == imported._replace(uploaded=0, uploaded_bytes=0, is_repeated=True)
     assert await target.problems() == []
     returned = await target.give_back()
     assert await state_of(returned.orders) == before

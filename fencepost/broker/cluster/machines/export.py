@@ -19,6 +19,7 @@ from fencepost.broker.cluster.objects.flush_objects import FlushUploads
 from fencepost.broker.cluster.objects.names import SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX
 from fencepost.broker.cluster.objects.store import ObjectStore
 from fencepost.broker.cluster.postgres.connections import Connection
+from fencepost.broker.cluster.postgres.import_rows import KEY as IMPORT_KEY
 from fencepost.broker.cluster.postgres.segment_rows import read_rows
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import RemoteLogRows
@@ -154,7 +155,11 @@ async def _read_moment(connection: Connection, topics: Sequence[str] | None, dir
             if key not in rows:
                 raise ExportError(f"{name} has no row: its topic is just being deleted")
             tails[name] = await _read_tail(connection, name, key, directory)
-        documents = {} if topics is not None else dict(await connection.fetch("SELECT key, value FROM documents"))
+        documents = (
+            {}
+            if topics is not None
+            else dict(await connection.fetch("SELECT key, value FROM documents WHERE key <> $1", IMPORT_KEY))
+        )
     return _Moment(found, keys, rows, leader_epochs, tails, documents)
 
 

@@ -62,6 +62,15 @@ class ImportedPartition(NamedTuple):
         return self.segments[-1].end_offset if self.segments else 0
 
 
+class CompleteImport(NamedTuple):
+    """A completed import: the cluster, as it is now, by its counts."""
+
+    cluster_id: str
+    topics: int
+    partitions: int
+    segments: int
+
+
 class ImportRows:
     """The rows of one import. Its calls follow each other. All raise StorageError.
 
@@ -73,6 +82,22 @@ class ImportRows:
         self._address = address
         self._source = source
         self.cluster_id = ""
+
+    async def find_complete(self) -> CompleteImport | None:
+        """The import of this directory that has been completed before, perhaps without an answer; None without one."""
+        with translated(self._address):
+            if await self._connection.fetchval("SELECT to_regclass('cluster')") is None:
+                return None
+            if await self._connection.fetchval("SELECT format FROM cluster") == IMPORTING:
+                return None
+            source, _ = await self._read_document()
+            if source != self._source:
+                return None
+            row = await self._connection.fetchrow(
+                "SELECT cluster_id, (SELECT count(*) FROM topics), (SELECT count(*) FROM partitions), "
+                "(SELECT count(*) FROM segments) FROM cluster"
+            )
+            return CompleteImport(*row)
 
     async def begin(self) -> dict[PartitionKey, list[RemoteSegmentMetadata]]:
         """Found the cluster, or continue an import that was interrupted; returns the segments that it has stored."""
@@ -112,20 +137,24 @@ class ImportRows:
                 "one: name another schema in the URL (?search_path=NAME), or, if that cluster is not needed, stop its "
                 f"brokers and drop it: DROP SCHEMA {self._address.schema} CASCADE"
             )
-        value = await self._connection.fetchval("SELECT value FROM documents WHERE key = $1", KEY)
-        try:
-            begun = parse_object(bytes(value or b"").decode())
-            source, version = begun.text("source"), begun.whole("format")
-        except (JsonError, UnicodeDecodeError) as error:
-            raise StorageError(f"{unfinished_import(self._address)}; its row cannot be read: {error}") from None
+        source, version = await self._read_document()
         again = f"or begin anew: DROP SCHEMA {self._address.schema} CASCADE"
         if source != self._source:
-            raise StorageError(f"{unfinished_import(self._address)} (of cluster {source}), {again}")
+            raise StorageError(f"{unfinished_import(self._address)} (of cluster {source or 'unknown'}), {again}")
         if version != FORMAT:
             raise StorageError(
                 f"{unfinished_import(self._address)} and the version of `fencepost` that began it (format {version}, "
                 f"and this one is {FORMAT}), {again}"
             )
+
+    async def _read_document(self) -> tuple[str, int]:
+        """The directory that is imported, and the format; an empty text where they cannot be read."""
+        value = await self._connection.fetchval("SELECT value FROM documents WHERE key = $1", KEY)
+        try:
+            begun = parse_object(bytes(value or b"").decode())
+            return begun.text("source"), begun.whole("format")
+        except (JsonError, UnicodeDecodeError):
+            return "", 0
 
     async def add(self, key: PartitionKey, segment: RemoteSegmentMetadata) -> None:
         """Add a segment whose objects are stored."""
@@ -162,9 +191,11 @@ class ImportRows:
                     ],
                 )
                 await self._connection.executemany(_INSERT_PARTITION, [_columns(one) for one in partitions])
-                await self._connection.execute("DELETE FROM documents")
+                # The one that names the directory stays: a repetition finds that all is done.
+                await self._connection.execute("DELETE FROM documents WHERE key <> $1", KEY)
                 for key, value in documents.items():
-                    await self._write_document(key, value)
+                    if key != KEY:
+                        await self._write_document(key, value)
                 await write_format(self._connection)
 
     async def _write_document(self, key: str, value: bytes) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from fencepost.broker.cluster.postgres.connections import Connection, PostgresAddress, connect, parse_address
-from fencepost.broker.cluster.postgres.import_rows import KEY, ImportedPartition, ImportRows
+from fencepost.broker.cluster.postgres.import_rows import CompleteImport, ImportedPartition, ImportRows
 from fencepost.broker.cluster.postgres.lease_store import PostgresLeaseStore
 from fencepost.broker.cluster.postgres.schema import FORMAT, prepare
 from fencepost.broker.cluster.tail.tail_store import PartitionKey
@@ -56,7 +56,6 @@ async def test_no_broker_starts_until_an_import_is_complete(address: PostgresAdd
     await store.open()
     assert await store.load_topics() == [ORDERS]
     assert await store.read_versioned("acls") == (b"rules", 1)
-    assert await store.read_versioned(KEY) == (None, 0)
     assert await store.cluster_id() == rows.cluster_id
     leases = await store.load_leases()
     lease = leases.table.partitions[TopicPartition("orders", 0)]
@@ -105,11 +104,24 @@ async def test_an_import_that_another_version_began_is_refused(
         await begun_anew(address)
 
 
+async def test_an_import_that_is_complete_is_found_by_its_repetition(
+    address: PostgresAddress, connection: Connection
+) -> None:
+    rows = ImportRows(connection, address, "a")
+    assert await rows.find_complete() is None
+    await rows.begin()
+    assert await rows.find_complete() is None
+    await rows.add(PARTITION, SEGMENT)
+    await rows.complete([ORDERS], [ImportedPartition(PARTITION, 7, 4, b"epochs", 2, [SEGMENT])], {})
+    assert await rows.find_complete() == CompleteImport(rows.cluster_id, 1, 1, 1)
+    assert await ImportRows(connection, address, "b").find_complete() is None
+
+
 async def test_a_row_that_cannot_be_read_is_refused(address: PostgresAddress, connection: Connection) -> None:
     await ImportRows(connection, address, "a").begin()
     await connection.execute("UPDATE documents SET value = $1", b"[")
     await connection.close()
-    with pytest.raises(StorageError, match="its row cannot be read"):
+    with pytest.raises(StorageError, match=r"\(of cluster unknown\), or begin anew"):
         await begun_anew(address)
 
 
