@@ -41,7 +41,7 @@ from fencepost.broker.log.segment.remote_segment import (
     open_fetched,
 )
 from fencepost.broker.log.segment.segment import Segment
-from fencepost.broker.storage.disk import Disk, StorageError
+from fencepost.broker.storage.disk import Disk, LogFile, StorageError
 
 T = TypeVar("T")
 
@@ -251,32 +251,24 @@ class RemoteFetch:
         partition_log, sealed, layout = self._open_log(name), segment.sealed, segment.log_blocks.layout
         assert layout is not None, "a segment with blocks"
         key = PartitionKey(partition_log.topic_id, name.partition)
-        length_bytes = layout.length(block)
+        disk, length_bytes = partition_log.files.disk, layout.length(block)
+        # Never a path that was used before: it may be open still, or be about to be removed.
+        path = f"{segment.files.path(LOG_SUFFIX)}.{block:04d}.{uuid.uuid4().hex}"
+
+        async def download() -> LogFile:
+            content = await self._in_turn(name, lambda: self._objects.download_block(key, sealed, block))
+            self._make_room_for(length_bytes)
+            return await _written(disk, path, content)
+
         self._coming_bytes += length_bytes
         try:
-            content = await self._download(
-                partition_log,
-                _Wanted(sealed, block),
-                lambda: self._in_turn(name, lambda: self._objects.download_block(key, sealed, block)),
-            )
-            self._make_room_for(length_bytes)
-            # Never a path that was used before: it may be open still, or be about to be removed.
-            path = f"{segment.files.path(LOG_SUFFIX)}.{block:04d}.{uuid.uuid4().hex}"
-            file = partition_log.files.disk.open(path)
-            try:
-                for start in range(0, length_bytes, WRITTEN_BYTES):
-                    file.append(memoryview(content)[start : start + WRITTEN_BYTES])
-                    await asyncio.sleep(0)
-                file.release_room()
-                if _remote_segment(partition_log, sealed) is not segment or segment.has(block):
-                    raise StorageError(f"{name} does not need the block any more")
-            except BaseException:
-                file.close()
-                with contextlib.suppress(StorageError):
-                    partition_log.files.disk.delete(path)
-                raise
+            file = await self._download(partition_log, _Wanted(sealed, block), download)
         finally:
             self._coming_bytes -= length_bytes
+        if _remote_segment(partition_log, sealed) is not segment or segment.has(block):
+            file.close()
+            disk.delete(path)
+            return
         segment.log_blocks.blocks[block] = LocalBlock(file)
         self._parts.add(segment, block, length_bytes, is_asked_for=is_asked_for)
         self.fetched_bytes += length_bytes
@@ -409,6 +401,22 @@ class RemoteFetch:
                     segment.files.delete(suffix)
         except StorageError as error:
             partition_log.give_up(error)
+
+
+async def _written(disk: Disk, path: str, content: bytes) -> LogFile:
+    """Write a file in steps. Raises StorageError, and leaves nothing then."""
+    file = disk.open(path)
+    try:
+        for start in range(0, len(content), WRITTEN_BYTES):
+            file.append(memoryview(content)[start : start + WRITTEN_BYTES])
+            await asyncio.sleep(0)
+        file.release_room()
+    except BaseException:
+        file.close()
+        with contextlib.suppress(StorageError):
+            disk.delete(path)
+        raise
+    return file
 
 
 def _remote_segment(partition_log: FetchedLog, sealed: RemoteSegmentMetadata) -> RemoteSegment | None:

@@ -848,6 +848,29 @@ async def test_readers_wait_for_blocks_while_the_store_is_away_and_readers_of_th
     assert len(await reading) == 200
 
 
+async def test_a_disk_without_room_for_a_block_is_named_and_leaves_nothing_of_it(
+    cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await in_blocks(cluster, store, monkeypatch)
+    log = node.orders
+    append = LocalFile.append
+
+    def full(file: LocalFile, *buffers: bytes | bytearray | memoryview) -> None:
+        if ".log." in file.path:
+            raise NoRoomError("there is no room")
+        append(file, *buffers)
+
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(LocalFile, "append", full)
+        await until(lambda: log.read(0, 1_000, isolation=Isolation.READ_UNCOMMITTED).error)
+    assert log.read(0, 1_000, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [line["reason"] for line in lines if line["event"] == "segment_not_brought"] == ["there is no room"]
+    assert not [one for one in node.disk.list(f"{node.path}/orders-0") if ".log." in one]
+    assert not log.is_offline
+    node.sealed.fetches._failures.clear()
+    assert len(await content(log)) == 200
+
+
 async def test_a_log_that_moves_away_leaves_no_block_behind(
     cluster: RemoteCluster, store: ModelledObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:

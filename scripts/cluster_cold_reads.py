@@ -1,0 +1,123 @@
+"""How old records of a cluster of machines are read, and how readers of new ones fare meanwhile.
+
+    .venv/bin/python -m scripts.cluster_cold_reads [--quick]
+
+One broker, PostgreSQL and an S3 server share this machine with the clients: 50 consumers, each of which reads one
+partition from the beginning, and one that reads the records that are written meanwhile, one every 10 ms. The broker is
+killed between the two replays, so that its disk is empty for the second. Prints tables of docs/performance/cluster.md.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from fencepost.soak.free_port import free_port
+from scripts.cluster_costs import machines, stores
+from scripts.measured_parts import read_arguments
+from tests.broker.metrics.test_broker_families import values_of
+from tests.support.conditions import until
+from tests.support.replays import RECORD_BYTES, fill, replay
+
+CONSUMERS, RECORDS, QUICK_RECORDS = 50, 4_000, 800
+SEGMENT_BYTES = 32 * 1024 * 1024
+SCRATCH_BYTES = 300 * 1024 * 1024
+INTERVAL_S, ALONE_S = 0.01, 20.0
+SEALED_SHARE = 0.75
+
+
+class Tail(threading.Thread):
+    """A consumer of new records. latencies_s: from the call of `produce` until each record was here."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self.latencies_s: list[float] = []
+        self._address = bootstrap
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        producer = Producer({"bootstrap.servers": self._address, "linger.ms": 0})
+        reader = Consumer({"bootstrap.servers": self._address, "group.id": "tail", "auto.offset.reset": "latest"})
+        reader.assign([TopicPartition("tail", 0)])
+        reader.consume(1, timeout=2)
+        while not self._is_over.is_set():
+            began_s = time.monotonic()
+            producer.produce("tail", b"%f" % began_s, partition=0)
+            producer.poll(0)
+            for message in reader.consume(100, timeout=INTERVAL_S):
+                self.latencies_s.append(time.monotonic() - float(message.value() or b"0"))
+        reader.close()
+
+    def end(self) -> None:
+        self._is_over.set()
+        self.join()
+
+
+@contextmanager
+def tail(bootstrap: str, name: str) -> Iterator[Tail]:
+    """Measure a reader of new records while the block runs, and print its latencies."""
+    reader = Tail(bootstrap)
+    reader.start()
+    yield reader
+    reader.end()
+    found = sorted(reader.latencies_s)
+    p99 = found[len(found) * 99 // 100]
+    median = statistics.median(found)
+    load = os.getloadavg()[0]
+    print(f"| {name} | {median * 1000:.1f} ms | {p99 * 1000:.0f} ms | {len(found)} | {load:.0f} |", flush=True)
+
+
+def main() -> None:
+    """Measure, and print."""
+    records = QUICK_RECORDS if read_arguments(__doc__, {}).is_quick else RECORDS
+    port = free_port()
+    settings = {"fencepost.http.listener": f"127.0.0.1:{port}"}
+    total_bytes = CONSUMERS * records * RECORD_BYTES
+
+    def shown() -> dict[str, float]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+            return dict(values_of(answer.read().decode()))
+
+    def run(bootstrap: str) -> float:
+        return replay(
+            bootstrap, "old", partitions=CONSUMERS, records=records, consumers=CONSUMERS, meanwhile=lambda: None
+        )
+
+    with stores() as kept, machines(kept, 1, settings) as cluster:
+        bootstrap = cluster.bootstrap
+        fill(bootstrap, "tail", partitions=1, records=1, segment_bytes=SEGMENT_BYTES)
+        fill(bootstrap, "old", partitions=CONSUMERS, records=records, segment_bytes=SEGMENT_BYTES)
+        print("| a reader of new records | median | p99 | records | load |\n|---|---|---|---|---|")
+        with tail(bootstrap, "alone"):
+            time.sleep(ALONE_S)
+        until(lambda: shown()["fencepost_engine_sealed_bytes_total"] > total_bytes * SEALED_SHARE, timeout_s=120)
+        with tail(bootstrap, "beside 50 that read segments on the broker's disk"):
+            local_s = run(bootstrap)
+        cluster[1].kill()
+        cluster[1].settings["fencepost.cluster.scratch.max.bytes"] = str(SCRATCH_BYTES)
+        cluster[1].start()
+        replay(bootstrap, "tail", partitions=1, records=1, consumers=1, meanwhile=lambda: None)
+        before = shown()
+        with tail(bootstrap, "beside 50 that read remote ones"):
+            took_s = run(bootstrap)
+        after = shown()
+        requests = 'fencepost_engine_object_requests_total{operation="get",outcome="done"}'
+        gets = after[requests] - before.get(requests, 0)
+        fetched = after["fencepost_engine_brought_bytes_total"] - before["fencepost_engine_brought_bytes_total"]
+        print(f"\nfrom the broker's disk: {local_s:.1f} s, {total_bytes / local_s / 1e6:.0f} MB/s")
+        print(
+            f"replay of {total_bytes / 1e9:.2f} GB by {CONSUMERS} consumers: {took_s:.1f} s, "
+            f"{total_bytes / took_s / 1e6:.0f} MB/s; fetched {fetched / 1e9:.2f} GB in {gets:.0f} requests, "
+            f"{gets / (fetched / 1e9):.0f} for each GB"
+        )
+
+
+if __name__ == "__main__":
+    main()
