@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -163,15 +164,26 @@ def drain(bootstrap: str, as_json: bool, node_id: int, resume: bool, waits: bool
 @cluster.command()
 @cluster_storage.stores_options
 @click.option("--deep", "is_deep", is_flag=True, help="Read all objects, too, and compare their bytes.")
+@click.option(
+    "--rate",
+    "bytes_per_s",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="The most that --deep reads in a second; without it, as fast as the objects come.",
+)
 @json_option
-def check(cluster_url: str, objects_url: str, is_deep: bool, as_json: bool) -> None:
+def check(cluster_url: str, objects_url: str, is_deep: bool, bytes_per_s: int | None, as_json: bool) -> None:
     """Check that all acknowledged records can be read.
 
     It is for a cluster of machines: it compares the rows in PostgreSQL with each other and with the objects: that each
     is there, with its size. With --deep it reads all their bytes and compares checksums, which downloads
     the whole bucket. Nothing is changed, and brokers may run or not.
     """
-    cluster_storage.check(cluster_url, objects_url, is_deep=is_deep, as_json=as_json)
+    if bytes_per_s is not None and not is_deep:
+        raise click.UsageError("--rate goes with --deep: a plain check reads no objects")
+    cluster_storage.check(
+        cluster_url, objects_url, is_deep=is_deep, bytes_per_s=bytes_per_s or math.inf, as_json=as_json
+    )
 
 
 @cluster.command("import")

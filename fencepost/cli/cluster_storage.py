@@ -62,10 +62,10 @@ def stores_options(command: Command) -> Command:
     return cluster_option(objects_option(command))
 
 
-def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -> None:
+def check(cluster_url: str, objects_url: str, *, is_deep: bool, bytes_per_s: float, as_json: bool) -> None:
     """Check all rows against all objects, and print the findings; problems end the command with an error.
 
-    is_deep: read all objects, too.
+    is_deep: read all objects, too, at most `bytes_per_s`.
     """
 
     async def work(
@@ -73,7 +73,9 @@ def check(cluster_url: str, objects_url: str, *, is_deep: bool, as_json: bool) -
     ) -> CheckReport:
         from fencepost.broker.cluster.machines.check import check_cluster
 
-        return await check_cluster(connection, store, cluster_id, is_deep=is_deep, shown=address.shown)
+        return await check_cluster(
+            connection, store, cluster_id, is_deep=is_deep, bytes_per_s=bytes_per_s, shown=address.shown
+        )
 
     report = _with_stores(cluster_url, objects_url, work)
     document = dataclasses.asdict(report)

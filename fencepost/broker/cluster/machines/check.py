@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import tempfile
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -92,12 +93,19 @@ class CheckReport:
 
 
 async def check_cluster(
-    connection: Connection, store: ObjectStore, cluster_id: str, *, is_deep: bool = False, shown: str = "its address"
+    connection: Connection,
+    store: ObjectStore,
+    cluster_id: str,
+    *,
+    is_deep: bool = False,
+    bytes_per_s: float = math.inf,
+    shown: str = "its address",
 ) -> CheckReport:
     """Check all partitions. Raises ObjectStoreError, StorageError, and the connection's errors.
 
-    is_deep: read all objects that rows name, and compare their bytes with the checksums in the rows.
-    shown:   the address of the database, for messages.
+    is_deep:     read all objects that rows name, and compare their bytes with the checksums in the rows.
+    bytes_per_s: the most that a deep check reads, on average over some objects.
+    shown:       the address of the database, for messages.
     """
     report = CheckReport()
     async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -124,15 +132,7 @@ async def check_cluster(
         f"{_what(topics, named[name])}: {name} is garbage, and a row names it"
         for name in sorted(garbage & named.keys())
     ]
-    sizes: dict[str, int] = {}
-    async for page in store.list(cluster_prefix(cluster_id)):
-        for found in page:
-            report.objects += 1
-            report.object_bytes += found.size_bytes
-            if found.name in named:
-                sizes[found.name] = found.size_bytes
-            elif found.name not in garbage:
-                report.unnamed += 1
+    sizes = await _listed(store, cluster_id, named, garbage, report)
     missing = named.keys() - sizes.keys()
     if missing:
         segments, flushes = await connection.fetch(_SEGMENTS), await connection.fetch(_FLUSHES)
@@ -148,12 +148,33 @@ async def check_cluster(
     if is_deep:
         with tempfile.TemporaryDirectory() as directory:
             deep = _DeepCheck(connection, store, cluster_id, report, topics, directory)
+            deep.bytes_per_s = bytes_per_s
             await deep.check(segments, flushed, sizes.keys())
     return report
 
 
+async def _listed(
+    store: ObjectStore, cluster_id: str, named: Collection[str], garbage: Collection[str], report: CheckReport
+) -> dict[str, int]:
+    """The sizes of the objects that rows name; counts all."""
+    sizes: dict[str, int] = {}
+    async for page in store.list(cluster_prefix(cluster_id)):
+        for found in page:
+            report.objects += 1
+            report.object_bytes += found.size_bytes
+            if found.name in named:
+                sizes[found.name] = found.size_bytes
+            elif found.name not in garbage:
+                report.unnamed += 1
+    return sizes
+
+
 class _DeepCheck:
-    """A check of the bytes of objects. directory: holds the objects being read, one file for each of `READ_AT_ONCE`."""
+    """A check of the bytes of objects.
+
+    directory:   holds the objects being read, one file for each of `READ_AT_ONCE`.
+    bytes_per_s: the most that is read, on average over some objects; an object comes as fast as it comes.
+    """
 
     def __init__(
         self,
@@ -165,6 +186,8 @@ class _DeepCheck:
         directory: str,
     ) -> None:
         self._connection = connection
+        self.bytes_per_s = math.inf
+        self._may_read_at_s = -math.inf
         self._asking = asyncio.Lock()
         self._store = store
         self._cluster_id = cluster_id
@@ -201,9 +224,12 @@ class _DeepCheck:
 
     async def _read(self, name: str, path: str, check: _Check) -> None:
         """Read an object into a file, and check that."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._may_read_at_s - loop.time()))
         try:
             size_bytes = await self._store.get_file(name, path)
             self._report.read_bytes += size_bytes
+            self._may_read_at_s = max(self._may_read_at_s, loop.time()) + size_bytes / self.bytes_per_s
             await check(name, path)
         except ObjectMissingError:
             # It was replaced since the listing, unless a row still names it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -185,6 +186,21 @@ async def test_a_plain_check_reads_no_object_and_a_deep_one_all_that_rows_name(
     deep = await check_cluster(cluster.database, store, CLUSTER_ID, is_deep=True)
     assert deep.problems == []
     assert deep.read_bytes == deep.object_bytes == sum(map(len, store.objects.values()))
+
+
+async def test_a_deep_check_with_a_rate_takes_as_long_as_its_bytes_take(
+    node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
+) -> None:
+    await node.write(20)
+    await node.seal_all()
+    total_bytes = sum(map(len, store.objects.values()))
+    largest_bytes = max(map(len, store.objects.values()))
+    bytes_per_s = total_bytes / 0.5
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    report = await check_cluster(cluster.database, store, CLUSTER_ID, is_deep=True, bytes_per_s=bytes_per_s)
+    assert (report.problems, report.read_bytes) == ([], total_bytes)
+    assert loop.time() - began_s >= (total_bytes - 4 * largest_bytes) / bytes_per_s
 
 
 async def test_a_deep_check_takes_no_object_for_missing_that_is_replaced_meanwhile(
