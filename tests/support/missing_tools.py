@@ -9,6 +9,7 @@ from typing import NoReturn
 import pytest
 
 from scripts.apache_kafka import CACHE, KAFKA_VERSION, KafkaUnavailableError, fetch_jars
+from scripts.seaweedfs import PROGRAM, SeaweedUnavailableError, fetch
 
 
 def is_continuous_integration() -> bool:
@@ -38,4 +39,17 @@ def require_apache_kafka() -> None:
     try:
         fetch_jars()
     except KafkaUnavailableError as error:
+        missing(str(error))
+
+
+def require_seaweedfs() -> None:
+    """Go on if SeaweedFS is here. In CI it is built, which takes some minutes once."""
+    if PROGRAM.exists():
+        return
+    require_tool("go")
+    if not is_continuous_integration():
+        missing("SeaweedFS was not built: scripts/seaweedfs.py fetch")
+    try:
+        fetch()
+    except SeaweedUnavailableError as error:
         missing(str(error))
