@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from fencepost.soak.free_port import free_port
 from tests.broker.metrics.test_broker_families import values_of
@@ -181,3 +182,24 @@ def test_a_topic_is_written_and_read_at_the_leader_that_any_machine_names_as_soo
             host, _, port = machines[node_id].bootstrap.rpartition(":")
             connections.append(cleanup.enter_context(Connection(host, int(port))))
         assert refused_right_after_creation(ConnectedNodes(connections), 60) == []
+
+
+def test_a_manual_assignment_may_name_as_many_machines_as_are_alive(machines: Machines) -> None:
+    admin = AdminClient({"bootstrap.servers": machines.bootstrap})
+    assigned = NewTopic("assigned", 3, replica_assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    admin.create_topics([assigned])["assigned"].result()
+    until(lambda: leaders(machines.bootstrap, "assigned") == [1, 2, 3])
+    partitions = admin.list_topics("assigned", timeout=60).topics["assigned"].partitions
+    assert [partitions[number].replicas for number in range(3)] == [[1], [2], [3]]
+    grown = NewPartitions("assigned", 4, replica_assignment=[[2, 1, 3]])
+    admin.create_partitions([grown])["assigned"].result()
+    until(lambda: leaders(machines.bootstrap, "assigned") == [1, 2, 3, 2])
+    with pytest.raises(KafkaException, match="no such broker is registered"):
+        admin.create_topics([NewTopic("refused", 1, replica_assignment=[[1, 2, 9]])])["refused"].result()
+    machines[1].kill()
+    until(lambda: 1 not in leaders(machines[2].bootstrap))
+    admin = AdminClient({"bootstrap.servers": machines[2].bootstrap})
+    with pytest.raises(KafkaException, match="larger than the number of brokers, which is 2"):
+        admin.create_topics([NewTopic("refused", 1, replica_assignment=[[1, 2, 3]])])["refused"].result()
+    admin.create_topics([NewTopic("of-two", 1, replica_assignment=[[1, 3]])])["of-two"].result()
+    until(lambda: leaders(machines[2].bootstrap, "of-two") == [3])

@@ -38,6 +38,7 @@ class BrokerProcess:
     protocol: of its listener.
     arguments: further ones of the command.
     program: what Python runs with the arguments of `fencepost`.
+    launcher: what the command begins with, to run it elsewhere; its process becomes the broker.
     `output` holds everything the process wrote, over all its starts.
     """
 
@@ -59,6 +60,7 @@ class BrokerProcess:
         self.config = config
         self.arguments = arguments
         self.program = program
+        self.launcher: Sequence[str] = ()
         self.host = "127.0.0.1"
         self.port = free_port()
         self._log_path = data_directory.parent / f"{data_directory.name}.broker.log"
@@ -85,6 +87,7 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Start and wait for the ready line. Raises BrokerFailedError."""
         command = [
+            *self.launcher,
             sys.executable,
             *(*self.program, "serve"),
             *(

@@ -40,15 +40,15 @@ def retried(request: Callable[[], T]) -> T:
             time.sleep(0.05)
 
 
-def create(bootstrap: str, topic: str) -> None:
+def create(bootstrap: str, topic: str, partitions: int = PARTITIONS) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result()
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
     for address in bootstrap.split(","):
-        until(lambda: _is_known(leaders(address, topic)))  # noqa: B023  # called at once
+        until(lambda: _is_known(leaders(address, topic), partitions))  # noqa: B023  # called at once
 
 
-def _is_known(found: list[int]) -> bool:
-    return len(found) == PARTITIONS and NO_LEADER not in found
+def _is_known(found: list[int], partitions: int) -> bool:
+    return len(found) == partitions and NO_LEADER not in found
 
 
 def leaders(bootstrap: str, topic: str = "orders") -> list[int]:

@@ -1,4 +1,4 @@
-"""An S3-compatible server of the tests' own, on loopback, and trouble that it can be put into."""
+"""An S3-compatible server of the tests' own, and trouble that it can be put into."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ObjectServer:
     """
 
     def __init__(self, server: Any, directory: Path) -> None:
-        self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        self.endpoint = "http://{}:{}".format(*server.server_address[:2])
         self.directory = directory
         self.refused_status: int | None = None
         self.delay_s = 0.0
@@ -53,8 +53,8 @@ class ObjectServer:
 
 
 @contextmanager
-def object_server(directory: Path) -> Iterator[ObjectServer]:
-    """Serve buckets from a directory until the block ends."""
+def object_server(directory: Path, host: str = "127.0.0.1") -> Iterator[ObjectServer]:
+    """Serve buckets from a directory until the block ends. host: to listen on."""
     import localbucket
 
     directory.mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ def object_server(directory: Path) -> Iterator[ObjectServer]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
             pass
 
-    server = localbucket.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = localbucket.ThreadingHTTPServer((host, 0), Handler)
     served = ObjectServer(server, directory)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""PostgreSQL on a port of the loopback address, for clients that cannot use the socket of the tests' server."""
+"""PostgreSQL on a TCP port, for clients that cannot use the socket of the tests' server."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class PostgresPort(ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, path: str, *, forwards_cancels: bool) -> None:
+    def __init__(self, path: str, host: str, *, forwards_cancels: bool) -> None:
         self.path = path
         self.forwards_cancels = forwards_cancels
         self.open: set[socket.socket] = set()
-        super().__init__(("127.0.0.1", 0), _Connection)
+        super().__init__((host, 0), _Connection)
 
     @property
     def port(self) -> int:
@@ -60,11 +60,11 @@ class _Connection(BaseRequestHandler):
 
 
 @contextmanager
-def postgres_over_tcp(uri: str, *, forwards_cancels: bool = False) -> Iterator[PostgresPort]:
-    """Forward connections to the server of a URI, whose host is the directory of its socket."""
+def postgres_over_tcp(uri: str, host: str = "127.0.0.1", *, forwards_cancels: bool = False) -> Iterator[PostgresPort]:
+    """Forward connections to the server of a URI, whose host is the directory of its socket. host: to listen on."""
     about = conninfo_to_dict(uri)
     path = f"{about['host']}/.s.PGSQL.{about.get('port') or 5432}"
-    with PostgresPort(path, forwards_cancels=forwards_cancels) as forwarder:
+    with PostgresPort(path, host, forwards_cancels=forwards_cancels) as forwarder:
         thread = threading.Thread(target=forwarder.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -18,6 +18,7 @@ from fencepost.broker.requests.api import RequestContext, Services, SlicedRespon
 from fencepost.broker.requests.declared_errors import codes
 from fencepost.broker.requests.declared_rights import NeededRights
 from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
+from fencepost.broker.requests.replica_assignments import assigned_leader, refused_assignment
 from fencepost.broker.rights.needed_rights import ALTER, DESCRIBE, cluster
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.errors import NO_PROBLEM, ErrorCode, ErrorWithMessage
@@ -156,10 +157,12 @@ def _audit_moved(context: RequestContext, request: Any, response: Any) -> Change
     for topic in request.topics:
         done = [one for one in topic.partitions if one.partition_index in answers.get(topic.name, ())]
         if done:
-            chosen = listed(
-                f"{one.partition_index}: {'any' if one.replicas is None else one.replicas[0]}" for one in done
-            )
+            chosen = listed(f"{one.partition_index}: {_shown_leader(context.services, one)}" for one in done)
             yield AdministrativeChange("ALTER", "TOPIC", topic.name, {"leaders": chosen})
+
+
+def _shown_leader(services: Services, wanted: ReassignablePartition) -> int | str | None:
+    return "any" if wanted.replicas is None else assigned_leader(services, wanted.replicas)
 
 
 @api(
@@ -181,8 +184,8 @@ async def handle_alter_partition_reassignments(
     """Of several nodes, choose the one that should lead a partition, which then moves there; null gives the choice
     back. A node that is alone accepts only the assignment that a partition has.
 
-    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT (not one node, or one that is not
-    alive or is being drained), INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
+    Refuses, per partition: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT (see `refused_assignment`),
+    INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS (nothing to cancel),
     KAFKA_STORAGE_ERROR.
     """
     services = context.services
@@ -238,30 +241,20 @@ def _reassign(
             return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
         choices[name] = None
         return NO_PROBLEM
-    reason = _impossible(services, replicas)
+    reason = refused_assignment(services, replicas)
     if reason is not None:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {reason}"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason
     current = leadership(services, topic, partition).replicas or [NO_LEADER]
     if len(replicas) != len(current) and not may_change_factor:
         return (
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The replication factor is changed from {len(current)} to {len(replicas)}",
         )
-    if services.leader_choices is not None and len(replicas) == 1:
-        if replicas[0] in _leaving(services.leader_choices):
-            return (
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Broker {replicas[0]} is being drained, and takes no partitions before that has ended.",
-            )
-        choices[name] = replicas[0]
-        return NO_PROBLEM
-    if list(replicas) != current:
+    if services.leader_choices is not None:
+        choices[name] = assigned_leader(services, replicas)
+    elif list(replicas) != current:
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The partition has one replica, and that stays on {current}."
     return NO_PROBLEM
-
-
-def _leaving(leader_choices: LeaderChoices) -> set[int]:
-    return {node.node_id for node in leader_choices.nodes() if node.is_alive and not node.takes_partitions}
 
 
 def _fail_chosen(
@@ -271,19 +264,6 @@ def _fail_chosen(
         for answer in topic.partitions:
             if TopicPartition(topic.name, answer.partition_index) in choices:
                 answer.error_code, answer.error_message = ErrorCode.KAFKA_STORAGE_ERROR, message
-
-
-def _impossible(services: Services, replicas: Sequence[int]) -> str | None:
-    """A message why no partition can have these replicas; None if one can. Source: Kafka's PartitionAssignment."""
-    if not replicas:
-        return "an empty replica list."
-    known = {services.node_id, *(other.node_id for other in services.topics.placement.other_nodes())}
-    for position, replica in enumerate(replicas):
-        if replica not in known:
-            return f"broker {replica}, but no such broker is registered."
-        if replica in replicas[:position]:
-            return f"the broker {replica} more than once."
-    return None
 
 
 # ListPartitionReassignments

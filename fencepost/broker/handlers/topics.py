@@ -19,6 +19,7 @@ from fencepost.broker.requests.administrative_changes import AdministrativeChang
 from fencepost.broker.requests.api import RequestContext, Services, api
 from fencepost.broker.requests.declared_errors import codes
 from fencepost.broker.requests.declared_rights import Items, NeededRights
+from fencepost.broker.requests.replica_assignments import assigned_leader, refused_assignments
 from fencepost.broker.rights.needed_rights import (
     ALTER,
     CREATE,
@@ -223,7 +224,7 @@ def _creatable_config(value: ConfigValue, given: Mapping[str, str]) -> Creatable
 
 
 def _check_replicas(services: Services, wanted: CreatableTopic) -> ErrorWithMessage:
-    """Check the replicas of a new topic: only one, on this node. Source: ReplicationControlManager.createTopic."""
+    """Check the replicas of a new topic. Source: ReplicationControlManager.createTopic."""
     if wanted.assignments:
         if wanted.replication_factor != DEFAULT_REPLICATION_FACTOR:
             return ErrorCode.INVALID_REQUEST, "A replication factor cannot be given beside an assignment of replicas."
@@ -246,20 +247,8 @@ def _check_assignments(services: Services, assignments: Sequence[CreatableReplic
 
 
 def _check_brokers(services: Services, replicas_of_partitions: Sequence[Sequence[int]]) -> ErrorWithMessage:
-    if services.leader_choices is not None:
-        alive = {node.node_id for node in services.leader_choices.nodes() if node.takes_partitions}
-        if all(len(replicas) == 1 and replicas[0] in alive for replicas in replicas_of_partitions):
-            return NO_PROBLEM
-        return (
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Every partition must be assigned to one of the brokers {sorted(alive)}, as it has one replica.",
-        )
-    if all(list(replicas) == [services.node_id] for replicas in replicas_of_partitions):
-        return NO_PROBLEM
-    return (
-        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"Every partition must be assigned to broker {services.node_id}, the only one, and to it once.",
-    )
+    reason = refused_assignments(services, replicas_of_partitions)
+    return NO_PROBLEM if reason is None else (ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
 
 
 async def _as_assigned(
@@ -268,9 +257,12 @@ async def _as_assigned(
     """Create partitions, and have the brokers lead them that they are assigned to. Raises StorageError."""
     outcome = await change
     if outcome[0] is ErrorCode.NONE and assigned and services.leader_choices is not None:
-        await services.leader_choices.choose(
-            {TopicPartition(name, partition): replicas[0] for partition, replicas in assigned.items()}
-        )
+        leaders = {
+            TopicPartition(name, partition): assigned_leader(services, replicas)
+            for partition, replicas in assigned.items()
+        }
+        # None for those whose brokers have all gone since the request was checked.
+        await services.leader_choices.choose(leaders)
     return outcome
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -30,6 +31,10 @@ IDLE_IN_TRANSACTION_S: Final = 2.0
 KEEPALIVE_S: Final = 5
 """After this silence PostgreSQL asks whether the other machine is still there, and ends the session after 3 questions
 without an answer."""
+
+SILENCE_S: Final = 3
+"""After this silence the other machine, or the way to it, is gone: this end gives the connection up. The system's own
+limit for bytes without a confirmation is a quarter of an hour."""
 
 CONNECTIONS_COUNT: Final = 6
 """Of one broker: leases, metadata, flushes, sealed segments, the sweep, the tails of partitions that come to it."""
@@ -163,6 +168,26 @@ def _host(shown: str) -> str:
     return unquote(host or "localhost")
 
 
+class _WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types
+    """A connection that is lost soon when the other machine vanishes without a word."""
+
+    __slots__ = ()
+
+    def give_up_after_silence(self) -> None:
+        used: Any = self._transport.get_extra_info("socket")
+        if used is None or used.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        used.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", SILENCE_S - 1),
+            ("TCP_KEEPINTVL", 1),
+            ("TCP_KEEPCNT", SILENCE_S),
+            ("TCP_USER_TIMEOUT", SILENCE_S * 1000),
+        ):
+            if hasattr(socket, option):  # not every system has each
+                used.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
 async def connect(
     address: PostgresAddress,
     *,
@@ -188,11 +213,13 @@ async def connect(
         "tcp_keepalives_idle": str(KEEPALIVE_S),
         "tcp_keepalives_interval": str(KEEPALIVE_S),
         "tcp_keepalives_count": "3",
+        "tcp_user_timeout": _milliseconds(4 * KEEPALIVE_S),
         "timezone": "UTC",
     }
     with translated(address):
         connection = await _open(address, application_name, answer_timeout_s)
         try:
+            connection.give_up_after_silence()
             _require_version(connection.get_server_version(), address)
             connection.add_log_listener(_noticed)
             await connection.fetch(_SETTINGS, list(settings), list(settings.values()))
@@ -267,6 +294,7 @@ async def _open_one(
         port=port,
         timeout=CONNECT_TIMEOUT_S,
         command_timeout=answer_timeout_s,
+        connection_class=_WatchedConnection,
         target_session_attrs="read-write",
         server_settings={"application_name": application_name},
     )

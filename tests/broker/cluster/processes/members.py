@@ -25,12 +25,13 @@ NAMES = [TopicPartition("orders", partition) for partition in range(8)]
 
 
 class Members:
-    """Nodes below one data directory, in one process."""
+    """Nodes below one data directory, in one process. any_factor: see `fencepost.replication.factor.any`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
         self.nodes: dict[int, Node] = {}
         self.members: dict[int, ProcessMember] = {}
+        self.any_factor = False
 
     async def start(self, node_id: int) -> Node:
         store = LeaseStore(f"{self.directory}/{FILE_NAME}")
@@ -43,6 +44,7 @@ class Members:
             offsets_topic_num_partitions=2,
             transaction_state_log_num_partitions=2,
             fencepost_shutdown_drain_ms=100,
+            fencepost_replication_factor_any=self.any_factor,
         )
         node = Node(settings, store=store, cluster=Cluster(member, member.make_logs))
         await node.start()

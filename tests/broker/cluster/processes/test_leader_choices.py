@@ -167,10 +167,11 @@ async def test_a_topic_is_led_by_the_nodes_that_it_is_assigned_to(members: Membe
     assert (result.error_code, result.error_message) == (0, None)
     names = [TopicPartition("assigned", number) for number in range(5)]
     await until(lambda: [members.leader_id(name) for name in names] == [2, 1, 2, 1, 2])
-    for brokers in ([[7]], [[1, 2]]):
+    for brokers, reason in (([[7]], "broker 7, but no such broker is registered"), ([[1, 2]], "one replica here")):
         error, message = await create("refused", brokers)
         assert error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        assert message == "Every partition must be assigned to one of the brokers [1, 2], as it has one replica."
+        assert message is not None
+        assert reason in message
     (result,) = (await members.ask(1, CreateTopicsRequest([CreatableTopic("refused", 1, 2)]), 7)).topics
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "one replica here" in result.error_message
