@@ -92,7 +92,8 @@ def main() -> None:
 
     with stores() as kept, machines(kept, 1, settings) as cluster:
         bootstrap = cluster.bootstrap
-        fill(bootstrap, "tail", partitions=1, records=1, segment_bytes=SEGMENT_BYTES)
+        for topic in ("tail", "ready"):
+            fill(bootstrap, topic, partitions=1, records=1, segment_bytes=SEGMENT_BYTES)
         fill(bootstrap, "old", partitions=CONSUMERS, records=records, segment_bytes=SEGMENT_BYTES)
         print("| a reader of new records | median | p99 | records | load |\n|---|---|---|---|---|")
         with tail(bootstrap, "alone"):
@@ -103,7 +104,7 @@ def main() -> None:
         cluster[1].kill()
         cluster[1].settings["fencepost.cluster.scratch.max.bytes"] = str(SCRATCH_BYTES)
         cluster[1].start()
-        replay(bootstrap, "tail", partitions=1, records=1, consumers=1, meanwhile=lambda: None)
+        replay(bootstrap, "ready", partitions=1, records=1, consumers=1, meanwhile=lambda: None)
         before = shown()
         with tail(bootstrap, "beside 50 that read remote ones"):
             took_s = run(bootstrap)
