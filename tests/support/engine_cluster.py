@@ -35,6 +35,7 @@ class ModelledEngine(NamedTuple):
 
     shared_log: TailLog
     lease: Callable[[], bool]
+    read_replicas: None = None
 
     def is_held(self) -> bool:
         return self.lease()

@@ -54,7 +54,12 @@ class ServerSettings:
     node_id: int = declare(
         INT, 1, "The id of this broker in the cluster; clients see it in Metadata.", at_least(0), aliases=("broker.id",)
     )
-    broker_rack: str | None = declare(STRING, None, "The rack of this broker, as Metadata shows it to clients.")
+    broker_rack: str | None = declare(
+        STRING,
+        None,
+        "The rack, or zone, of this broker, as Metadata shows it to clients. In a cluster of machines, consumers with "
+        "this `client.rack` read sealed segments here.",
+    )
     log_dirs: str = declare(
         STRING,
         "data",

@@ -1,8 +1,8 @@
 """Fetch: reading of record batches, sent as they are on disk. A fetch that finds less than `min_bytes` waits as a long
 poll; changes of its partitions wake it.
 
-Source: KIP-74 (response budget), KIP-98 (isolation), KIP-227 (sessions), KIP-516 (topic ids); Kafka's
-KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch.
+Source: KIP-74 (response budget), KIP-98 (isolation), KIP-227 (sessions), KIP-392 (reads near the client), KIP-516
+(topic ids); Kafka's KafkaApis.handleFetchRequest, ReplicaManager.fetchMessages and DelayedFetch.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
-from fencepost.broker.log.log_types import LogRead
-from fencepost.broker.log.partition_log import Isolation, PartitionLog
+from fencepost.broker.log.log_types import Isolation, LogRead
+from fencepost.broker.log.reads.reading import FetchedLog
 from fencepost.broker.requests.api import RequestContext, RequestGate, UsualAnswer, api, records_limit_bytes
 from fencepost.broker.requests.declared_errors import LEADER_EPOCH, PARTITION_AWAY, codes
 from fencepost.broker.requests.fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchPlan
@@ -124,7 +124,7 @@ def handle_fetch(context: RequestContext, request: FetchRequest) -> FetchAnswer 
     return _FetchPoll(fetch, request.max_wait_ms)
 
 
-def _divergence(log: PartitionLog, wanted: FetchedPartition) -> PartitionData | None:
+def _divergence(log: FetchedLog, wanted: FetchedPartition) -> PartitionData | None:
     """The reply to a reader whose last record, of the epoch that it names, is not in this log, with the last point at
     which both agree; else None.
 
@@ -159,7 +159,7 @@ class _PartitionFetch:
     def __init__(self, wanted: FetchedPartition) -> None:
         self.wanted = wanted
         self.answer: LogRead | PartitionData | None = None
-        self.log: PartitionLog | None = None
+        self.log: FetchedLog | None = None
         self.counted_bytes = 0
         self.has_changed = False
         self.wake: Callable[[], None] | None = None
@@ -170,7 +170,7 @@ class _PartitionFetch:
         if self.wake is not None:
             self.wake()
 
-    def has_changed_since_read(self, log: PartitionLog) -> bool:
+    def has_changed_since_read(self, log: FetchedLog) -> bool:
         answer = self.answer
         if answer is None:
             return self.has_changed
@@ -195,11 +195,13 @@ class _Fetch:
         "_counted_bytes",
         "_has_error",
         "_is_follower",
+        "_is_sent_away",
         "_isolation",
         "_maximum_bytes",
         "_minimum_bytes",
         "_partitions",
         "_plan",
+        "_rack",
         "_services",
     )
 
@@ -213,11 +215,14 @@ class _Fetch:
         self._minimum_bytes = min(request.min_bytes, maximum_bytes)
         self._counted_bytes = 0
         self._has_error = False
+        self._is_sent_away = False
         self._partitions: list[_PartitionFetch] = []
+        self._rack = "" if self._is_follower else request.rack_id
 
     @property
     def is_satisfied(self) -> bool:
-        return self._counted_bytes >= self._minimum_bytes or self._has_error or not self._partitions
+        is_due = self._has_error or self._is_sent_away or not self._partitions
+        return is_due or self._counted_bytes >= self._minimum_bytes
 
     # Reading
 
@@ -251,7 +256,7 @@ class _Fetch:
         """Read within the rest of the response's budget; only the first batch of a response may exceed it."""
         wanted = partition.wanted
         log = self._locate(wanted) if self._services.gate is None else self._locate_allowed(wanted)
-        if not isinstance(log, PartitionLog):
+        if isinstance(log, ErrorCode):
             self._has_error = True
             partition.answer = _failed_partition(wanted.partition, log)
             return
@@ -261,6 +266,13 @@ class _Fetch:
             if diverged is not None:
                 self._has_error = True
                 partition.answer = diverged
+                return
+        if self._rack and self._services.near_reads is not None:
+            reader = self._context.client_host, self._context.client_id or ""
+            elsewhere = self._services.near_reads.elsewhere(self._rack, reader, log, wanted, self._isolation)
+            if elsewhere is not None:
+                self._is_sent_away = True
+                partition.answer = elsewhere
                 return
         counted_before_bytes = self._counted_bytes
         limit_bytes = max(0, min(self._maximum_bytes - counted_before_bytes, wanted.max_bytes))
@@ -283,7 +295,7 @@ class _Fetch:
         self._counted_bytes = counted_before_bytes + counted_bytes
         partition.answer = found
 
-    def _locate(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:
+    def _locate(self, wanted: FetchedPartition) -> FetchedLog | ErrorCode:
         topics = self._services.topics
         if self._plan.uses_topic_ids:
             topic = topics.metadata.get_by_id(wanted.topic_id)
@@ -297,6 +309,8 @@ class _Fetch:
                 return ErrorCode.INCONSISTENT_TOPIC_ID
             wanted.topic = topic.name
         log = find_log(topics, wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch)
+        if log is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._rack and self._services.near_reads is not None:
+            return self._services.near_reads.replica(self._rack, wanted, topics.metadata, self._isolation)
         if self._is_follower and not isinstance(log, ErrorCode):
             # A partition has no follower; a request with a leader epoch gets the error that it retries on, as in Kafka.
             return (
@@ -304,7 +318,7 @@ class _Fetch:
             )
         return log
 
-    def _locate_allowed(self, wanted: FetchedPartition) -> PartitionLog | ErrorCode:
+    def _locate_allowed(self, wanted: FetchedPartition) -> FetchedLog | ErrorCode:
         """As `_locate`, for a client with rights. A name is judged before it is looked up, an id afterwards."""
         gate = self._services.gate
         # A session has partitions that the request does not name.
@@ -337,7 +351,7 @@ class _Fetch:
                 self._read(partition)
 
     @property
-    def found(self) -> list[tuple[_PartitionFetch, PartitionLog]]:
+    def found(self) -> list[tuple[_PartitionFetch, FetchedLog]]:
         """The partitions that have a log here, with it."""
         return [(partition, partition.log) for partition in self._partitions if partition.log is not None]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from fencepost.broker.hosting.topic_rules import check_topic_name
 from fencepost.broker.hosting.topics import DEFAULT_PARTITION_COUNT
 from fencepost.broker.kernel.sliced_work import SlicedWork
-from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.metadata.image import TopicMetadata
 from fencepost.broker.requests.api import RequestContext, Services, SlicedResponse, api, build_in_slices
 from fencepost.broker.requests.caught_up import caught_up, may_have_missed
 from fencepost.broker.requests.declared_errors import codes
 from fencepost.broker.requests.declared_rights import Needed, NeededRights, Part, on_cluster
 from fencepost.broker.requests.leader_hints import nodes_alive
-from fencepost.broker.requests.partition_lookup import leadership
+from fencepost.broker.requests.partition_lookup import NO_LEADER, leadership
 from fencepost.broker.rights.authorized_operations import cluster_operations, topic_operations
 from fencepost.broker.rights.needed_rights import CREATE, DESCRIBE, TOPIC, cluster_bits, topic_bits, with_topics
 from fencepost.broker.storage.disk import StorageError
@@ -343,12 +343,18 @@ def _describe_topic(
 
 def _describe_partition(services: Services, topic: str, partition: int) -> MetadataResponsePartition:
     leader = leadership(services, topic, partition)
+    replicas = leader.replicas
+    if services.near_reads is not None and leader.leader_id != NO_LEADER:
+        known = services.topics.metadata.get(topic)
+        if known is not None:
+            name = TopicPartition(topic, partition)
+            replicas = [*replicas, *services.near_reads.nodes_named(name, known.topic_id, leader.leader_id)]
     return MetadataResponsePartition(
         error_code=leader.error,
         partition_index=partition,
         leader_id=leader.leader_id,
         leader_epoch=leader.leader_epoch,
-        replica_nodes=leader.replicas,
-        isr_nodes=leader.replicas,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
         offline_replicas=leader.offline_replicas,
     )

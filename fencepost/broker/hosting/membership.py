@@ -10,8 +10,11 @@ from fencepost.broker.hosting.arrivals import Arrivals
 from fencepost.broker.hosting.leader_choices import LeaderChoices
 from fencepost.broker.hosting.placement import Placement
 from fencepost.broker.kernel.clock import Clock
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.durability.shared_log import SharedLog
+from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.log.reads.reading import FetchedLog
 from fencepost.broker.storage.disk import Disk
 
 if TYPE_CHECKING:
@@ -58,11 +61,33 @@ class Membership(Protocol):
         ...
 
 
+class ReadReplicas(Protocol):
+    """The sealed part of logs, which any node of a cluster can read."""
+
+    def sealed_bound(self, topic_partition: TopicPartition, isolation: Isolation) -> int:
+        """The offset up to which a replica of a partition that this node leads can be read; 0 of others."""
+        ...
+
+    def find(
+        self, topic_partition: TopicPartition, topic_id: bytes, offset: int, isolation: Isolation
+    ) -> FetchedLog | None:
+        """The replica of a partition that another node leads, to be read at an offset; None if only the leader may have
+        records there.
+
+        One that has just been made has nothing yet; it calls its watchers.
+        """
+        ...
+
+
 class Engine(Protocol):
     """Keeps the logs of a node for their next leaders, beyond the node's own life.
 
-    shared_log: commits their flushes.
+    shared_log:    commits their flushes.
+    read_replicas: None if this node has no rack.
     """
+
+    @property
+    def read_replicas(self) -> ReadReplicas | None: ...
 
     @property
     def shared_log(self) -> SharedLog: ...

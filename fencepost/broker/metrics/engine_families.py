@@ -126,6 +126,20 @@ ENGINE_FAMILIES: Final = (
         _value(lambda figures: figures.fetched_bytes),
     ),
     Family(
+        "fencepost_engine_read_replicas",
+        GAUGE,
+        "Partitions that other brokers lead, and whose sealed segments this broker serves to consumers in its rack.",
+        (),
+        _value(lambda figures: figures.read_replicas),
+    ),
+    Family(
+        "fencepost_engine_replica_read_bytes_total",
+        COUNTER,
+        "Bytes of record batches that consumers got from them.",
+        (),
+        _value(lambda figures: figures.replica_read_bytes),
+    ),
+    Family(
         "fencepost_engine_merged_segments_total",
         COUNTER,
         "Small sealed segments that were merged into larger ones.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fencepost.broker.config import Listener
+from fencepost.broker.config import Listener, Settings
 from fencepost.broker.config.listeners import SecurityProtocol
 from fencepost.broker.hosting.membership import Engine, Membership
 from fencepost.broker.hosting.peers import Connect, Peers, TcpPeers
@@ -18,6 +18,7 @@ from fencepost.broker.requests.api import Services
 if TYPE_CHECKING:
     from fencepost.broker.metadata.followed_documents import FollowedDocuments
     from fencepost.broker.network.node_sockets import NodeSockets
+    from fencepost.broker.requests.near_reads import NearReads
 
 
 def open_channel(
@@ -82,6 +83,16 @@ def keep(base: Foundation, membership: Membership, engine: Engine | None, topics
         engine.keep()
         base.cleanup.push_async_callback(engine.rest)
     base.cleanup.push_async_callback(membership.rest)
+
+
+def read_near(settings: Settings, engine: Engine | None, placement: Placement | None) -> NearReads | None:
+    """Return the choice of the broker that a consumer reads at; None of a node without a rack, or alone."""
+    if engine is None or engine.read_replicas is None or placement is None or settings.broker_rack is None:
+        return None
+    # Imported here: most nodes have no rack.
+    from fencepost.broker.requests.near_reads import NearReads
+
+    return NearReads(settings.node_id, settings.broker_rack, placement, engine.read_replicas)
 
 
 def follow_documents(base: Foundation, services: Services, peers: Peers | None) -> FollowedDocuments:

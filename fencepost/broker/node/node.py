@@ -44,7 +44,14 @@ from fencepost.broker.node.listeners import (
     open_network,
     renew_certificates,
 )
-from fencepost.broker.node.membership import advertised_by, follow_documents, join, keep, open_channel
+from fencepost.broker.node.membership import (
+    advertised_by,
+    follow_documents,
+    join,
+    keep,
+    open_channel,
+    read_near,
+)
 from fencepost.broker.node.storage import (
     close_disk_last,
     host_topics,
@@ -275,13 +282,13 @@ class Node:
         coordinators = await start_coordinators(base, topics, logs.directory, documents.features, peers)
         self.coordinators = coordinators
         services = self._make_services(broker_configs, documents, topics, coordinators, bound_listeners[0].advertised)
+        services.near_reads = read_near(settings, logs.engine, placement)
         await judge_rights(base, services)
         followed = None if placement is None else follow_documents(base, services, peers)
         if http is not None:
             http.observe(services)
         self._services = services
         sweep_regularly(base, logs.directory)
-
         network = await open_network(
             base, documents, broker_configs, [bound.listener for bound in bound_listeners], tls
         )

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fencepost.broker.kernel.clock import Clock
     from fencepost.broker.quotas.client_quotas import ClientQuotas, RequestMeter
     from fencepost.broker.requests.fetch_sessions import FetchSessionCache
+    from fencepost.broker.requests.near_reads import NearReads
     from fencepost.broker.requests.request_cache import CachedRequest
     from fencepost.broker.security.acl_store import Acls
     from fencepost.broker.security.acls import AclOperation, AclResource
@@ -96,6 +97,7 @@ class Services:
     observer: RequestObserver | None = None
     leader_choices: LeaderChoices | None = None  # None if this node is alone
     confirmations: Confirmations | None = None  # the same
+    near_reads: NearReads | None = None  # None if this node has no rack, or is alone
 
     @property
     def shares(self) -> ShareService:

@@ -20,7 +20,7 @@ from fencepost.protocol.record_batch import NO_LEADER_EPOCH
 if TYPE_CHECKING:
     import random
 
-    from fencepost.broker.log.partition_log import PartitionLog
+    from fencepost.broker.log.reads.reading import FetchedLog
 
 NO_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -55,9 +55,9 @@ class FetchedPartition:
     reported_high_watermark: int = -1
     reported_last_stable_offset: int = -1
     reported_log_start_offset: int = -1
-    log: PartitionLog | None = None
+    log: FetchedLog | None = None
 
-    def is_up_to_date(self, log: PartitionLog, bound: int) -> bool:
+    def is_up_to_date(self, log: FetchedLog, bound: int) -> bool:
         """Whether a session's client has read this log, the one read last, up to `bound`, and knows its offsets."""
         return (
             self.fetch_offset == bound
@@ -83,6 +83,7 @@ class FetchedPartition:
             or answer.last_stable_offset != self.reported_last_stable_offset
             or answer.log_start_offset != self.reported_log_start_offset
             or answer.diverging_epoch.epoch >= 0
+            or answer.preferred_read_replica >= 0
         )
         self.reported_high_watermark = -1 if failed else answer.high_watermark
         self.reported_last_stable_offset = answer.last_stable_offset

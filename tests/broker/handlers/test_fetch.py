@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 
 from fencepost.broker.handlers.fetch import fetch_failed
+from fencepost.broker.hosting.placement import NodeAddress, SingleNodePlacement
+from fencepost.broker.kernel.topic_partition import TopicPartition
+from fencepost.broker.log.log_types import Isolation
+from fencepost.broker.requests.near_reads import NearReads
 from fencepost.broker.storage.disk import StorageError
 from fencepost.broker.storage.local_disk import LocalFile
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from fencepost.protocol.schema import encode_chunks
-from tests.support.handler_context import NOW_MS, HandlerBroker, batch, finished, open_broker
+from tests.support.handler_context import NODE_ID, NOW_MS, HandlerBroker, batch, finished, open_broker
 from tests.support.markers import end_in_log
 
 SESSIONLESS = 6
@@ -514,6 +518,62 @@ async def test_offline_partition_is_a_storage_error(broker: HandlerBroker, monke
         log.append(memoryview(batch()), now_ms=NOW_MS)
     answer = await only_answer(broker, fetch((0, 0)))
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class OtherRack(SingleNodePlacement):
+    """Node 2, in rack b, is the only other one."""
+
+    def other_nodes(self) -> list[NodeAddress]:
+        return [NodeAddress(2, "elsewhere", 9092, rack="b")]
+
+
+class SealedBelow:
+    """Replicas that have the offsets below 2."""
+
+    def sealed_bound(self, topic_partition: TopicPartition, isolation: Isolation) -> int:
+        return 2
+
+    def find(self, topic_partition: TopicPartition, topic_id: bytes, offset: int, isolation: Isolation) -> None:
+        return None
+
+
+def from_rack(rack: str, *partitions: tuple[int, int], **how: Any) -> FetchRequest:
+    request = fetch(*partitions, **how)
+    request.rack_id = rack
+    return request
+
+
+@pytest.fixture
+def racks(broker: HandlerBroker) -> HandlerBroker:
+    placement = OtherRack(NodeAddress(NODE_ID, "", 9092))
+    broker.services.near_reads = NearReads(NODE_ID, "a", placement, SealedBelow())
+    return broker
+
+
+async def test_a_consumer_of_another_rack_is_sent_there_at_once_for_what_is_sealed(racks: HandlerBroker) -> None:
+    await written(racks, 0, b"one", b"two", b"three")
+    sent = await only_answer(racks, from_rack("b", (0, 0), max_wait_ms=LONG_MS), BY_NAME)
+    assert (sent.error_code, sent.preferred_read_replica, sent.records) == (0, 2, b"")
+    assert (sent.high_watermark, sent.last_stable_offset, sent.log_start_offset) == (3, 3, 0)
+    for rack, offset in (("b", 2), ("a", 0), ("", 0)):
+        here = await only_answer(racks, from_rack(rack, (0, offset)), BY_NAME)
+        assert here.preferred_read_replica == -1
+        assert here.records
+
+
+async def test_a_consumer_that_comes_back_without_records_gets_them_from_the_leader(racks: HandlerBroker) -> None:
+    await written(racks, 0, b"one")
+    assert (await only_answer(racks, from_rack("b", (0, 0)), BY_NAME)).preferred_read_replica == 2
+    assert (await only_answer(racks, from_rack("b", (0, 0)), BY_NAME)).records
+
+
+async def test_a_session_gets_the_broker_of_its_rack_although_nothing_else_is_new(racks: HandlerBroker) -> None:
+    await written(racks, 0, b"one")
+    opened = await racks.call(from_rack("a", (0, 0), session=(0, 0)), BY_NAME)
+    assert opened.responses[0].partitions[0].records
+    request = from_rack("b", (0, 0), session=(opened.session_id, 1))
+    (topic,) = (await racks.call(request, BY_NAME)).responses
+    assert [one.preferred_read_replica for one in topic.partitions] == [2]
 
 
 @pytest.mark.parametrize(

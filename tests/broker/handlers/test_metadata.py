@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from fencepost.broker.handlers.metadata import metadata_failed
+from fencepost.broker.hosting.placement import NodeAddress, SingleNodePlacement
+from fencepost.broker.requests.near_reads import NearReads
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.metadata import (
     MetadataRequest,
@@ -57,6 +60,20 @@ async def test_topic_is_described_with_its_id_and_partitions(broker: HandlerBrok
         assert (partition.error_code, partition.leader_id) == (0, NODE_ID)
         assert partition.leader_epoch == broker.log("orders", partition.partition_index).leader_epoch
         assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([NODE_ID], [NODE_ID], [])
+
+
+async def test_brokers_of_other_racks_that_serve_reads_are_shown_as_replicas(broker: HandlerBroker) -> None:
+    class Racks(SingleNodePlacement):
+        def other_nodes(self) -> list[NodeAddress]:
+            return [NodeAddress(9, "elsewhere", 9092, rack="c"), NodeAddress(8, "elsewhere", 9092, rack="b")]
+
+    placement = Racks(NodeAddress(NODE_ID, "", 9092))
+    broker.services.near_reads = NearReads(NODE_ID, "a", placement, cast("Any", None))
+    topic = await only_topic(broker, metadata("orders"))
+    for partition in topic.partitions:
+        assert partition.leader_id == NODE_ID
+        assert partition.replica_nodes == partition.isr_nodes == [NODE_ID, 8, 9]
+        assert partition.offline_replicas == []
 
 
 @pytest.mark.parametrize("version", range(14))

@@ -33,7 +33,8 @@ from fencepost.broker.cluster.postgres.poolers import require_own_sessions
 from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
-from fencepost.broker.cluster.remote.remote_logs import RemoteLogs
+from fencepost.broker.cluster.remote.read_replicas import ReadReplicas
+from fencepost.broker.cluster.remote.remote_logs import RemoteLogs, Scratch
 from fencepost.broker.cluster.remote.segment_rows import GarbageTable, RemoteLogMetadata
 from fencepost.broker.cluster.remote.upload_plan import UploadLimits
 from fencepost.broker.cluster.tail.restore import TailRestore
@@ -223,6 +224,11 @@ class MachineLogs:
         return NodeLogs(directory, restoring, engine)
 
 
+def _scratch(settings: Settings) -> Scratch:
+    all_bytes = settings.fencepost_cluster_scratch_max_bytes
+    return Scratch(all_bytes) if settings.broker_rack is None else Scratch(all_bytes // 2, all_bytes // 2)
+
+
 class MachineEngine:
     """The engine that stores the logs of one broker: flushes as rows and objects, and sealed segments.
 
@@ -244,7 +250,7 @@ class MachineEngine:
             tenure=member,
             leader_epoch_of=self._leader_epoch_of,
             limits=UploadLimits(tail_budget_bytes=settings.fencepost_cluster_tail_max_bytes, block_bytes=BLOCK_BYTES),
-            scratch_bytes=settings.fencepost_cluster_scratch_max_bytes,
+            scratch=_scratch(settings),
             monotonic_s=made_from.monotonic_s,
         )
         self._sweep = ObjectSweep(
@@ -262,6 +268,10 @@ class MachineEngine:
     def _leader_epoch_of(self, name: TopicPartition) -> int | None:
         placement = self._member.placement
         return placement.leader_epoch(name) if placement.is_local(name) else None
+
+    @property
+    def read_replicas(self) -> ReadReplicas | None:
+        return self.sealed.replicas
 
     def is_held(self) -> bool:
         return self._member.is_held()
@@ -282,7 +292,7 @@ class MachineEngine:
     def figures(self) -> EngineFigures:
         """The figures of this broker, as of now."""
         flushes, member, sealed = self.shared_log, self._member, self.sealed
-        uploads, fetches = sealed.uploads, sealed.fetches
+        uploads, fetches, replicas = sealed.uploads, sealed.fetches, sealed.replicas
         return EngineFigures(
             flushes={"rows": flushes.flushes_count - flushes.large_count, "objects": flushes.large_count},
             flushed_bytes={"rows": flushes.flushed_bytes - flushes.large_bytes, "objects": flushes.large_bytes},
@@ -294,8 +304,10 @@ class MachineEngine:
             tail_budget_bytes=uploads.limits.tail_budget_bytes,
             sealed_segments=uploads.sealed_count,
             sealed_bytes=uploads.sealed_bytes,
-            fetched_segments=fetches.fetched_count,
-            fetched_bytes=fetches.fetched_bytes,
+            fetched_segments=fetches.fetched_count + (0 if replicas is None else replicas.fetches.fetched_count),
+            fetched_bytes=fetches.fetched_bytes + (0 if replicas is None else replicas.fetches.fetched_bytes),
+            read_replicas=0 if replicas is None else len(replicas),
+            replica_read_bytes=0 if replicas is None else replicas.read_bytes,
             merged_segments=sealed.merges.merged_count,
             removed_leftovers=sealed.leftovers.removed_count,
             removed_objects=self._sweep.removed_count,

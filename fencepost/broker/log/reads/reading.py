@@ -11,12 +11,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.files.partition_files import PartitionFiles
 from fencepost.broker.log.log_reports import LogReports
 from fencepost.broker.log.log_types import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     AbortedRange,
+    EpochEndOffset,
     Isolation,
     LogRead,
     TimestampedOffset,
@@ -55,6 +57,46 @@ class ReadLog(Protocol):
     def give_up(self, error: StorageError) -> None:
         """Take the log offline."""
         ...
+
+
+class FetchedLog(Protocol):
+    """A log, as Fetch sees it: one that this node leads, or a read replica."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    offline_reason: str | None
+    is_deleted: bool
+    failed_fetches_count: int
+    fetches_count: int
+    fetched_bytes: int
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        isolation: Isolation,
+        minimum_one_batch: bool = True,
+        is_lazy: bool = False,
+    ) -> LogRead:
+        """See `read`."""
+        ...
+
+    def bound(self, isolation: Isolation) -> int:
+        """See `bound_of`."""
+        ...
+
+    def end_offset_for_leader_epoch(self, epoch: int) -> EpochEndOffset: ...
+
+    def add_watcher(self, callback: Callable[[], None]) -> None: ...
+
+    def remove_watcher(self, callback: Callable[[], None]) -> None: ...
 
 
 def read(

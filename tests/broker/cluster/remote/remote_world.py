@@ -14,7 +14,7 @@ from fencepost.broker.cluster.postgres.schema import prepare
 from fencepost.broker.cluster.postgres.segment_rows import PostgresGarbage, PostgresRemoteLogMetadata
 from fencepost.broker.cluster.postgres.tail import PostgresTail
 from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
-from fencepost.broker.cluster.remote.remote_logs import RemoteLogs
+from fencepost.broker.cluster.remote.remote_logs import RemoteLogs, Scratch
 from fencepost.broker.cluster.remote.upload_plan import UploadLimits
 from fencepost.broker.cluster.tail.restore import TailRestore
 from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
@@ -48,6 +48,7 @@ class RemoteCluster:
         self.scratch_bytes = 10**9
         self.block_bytes = BLOCK_BYTES
         self.inline_max_bytes = 256 * 1024
+        self.with_replicas = False
         self._nodes: list[RemoteWorld] = []
 
     @classmethod
@@ -114,7 +115,7 @@ class RemoteWorld(LogWorld):
             tenure=self,
             leader_epoch_of=lambda _: self.leads_in,
             limits=cluster.limits._replace(block_bytes=cluster.block_bytes),
-            scratch_bytes=cluster.scratch_bytes,
+            scratch=Scratch(cluster.scratch_bytes, cluster.scratch_bytes if cluster.with_replicas else 0),
         )
         self.uploads = FlushUploads(cluster.store, CLUSTER_ID, self.sealed.abandoned)
         self.shared = TailLog(self.tails, self, objects=self.uploads, inline_max_bytes=cluster.inline_max_bytes)

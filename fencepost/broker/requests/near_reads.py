@@ -1,0 +1,142 @@
+"""Reads near the client: a consumer reads the sealed part of a log at a broker in its own rack.
+
+The leader names such a broker in its answer to a consumer of another rack. That broker serves records from the store
+that all brokers share, and sends the consumer back to the leader where the sealed part ends.
+Source: KIP-392; Kafka's ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.fetch import PartitionData
+from fencepost.protocol.record_batch import NO_LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from fencepost.broker.hosting.membership import ReadReplicas
+    from fencepost.broker.hosting.placement import Placement
+    from fencepost.broker.log.log_types import Isolation
+    from fencepost.broker.log.reads.reading import FetchedLog
+    from fencepost.broker.metadata.image import MetadataImage
+    from fencepost.broker.requests.fetch_sessions import FetchedPartition
+
+AWAY_S: Final = 10.0
+"""A consumer that comes back within this time with the offset with which it was sent away could not read there."""
+STAYS_S: Final = 60.0
+"""How long a consumer then reads at the leader."""
+MOST_REMEMBERED: Final = 10_000
+
+Reader = tuple[str, str, TopicPartition]
+"""Address and client id of a consumer, and a partition."""
+
+
+class NearReads:
+    """The choice of the broker that a consumer reads at. node_id, rack: of this broker. monotonic_s: a clock in s."""
+
+    def __init__(
+        self,
+        node_id: int,
+        rack: str,
+        placement: Placement,
+        replicas: ReadReplicas,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._node_id = node_id
+        self._rack = rack
+        self._placement = placement
+        self._replicas = replicas
+        self._monotonic_s = monotonic_s
+        self._sent: dict[Reader, tuple[int, float]] = {}  # offset and time
+        self._stays_until_s: dict[Reader, float] = {}
+
+    def nodes_named(self, topic_partition: TopicPartition, topic_id: bytes, leader_id: int) -> list[int]:
+        """The brokers, in order of their racks, that consumers of other racks than the leader's read at.
+
+        Java's consumer reads only at a broker that Metadata names as a replica of the partition.
+        """
+        if topic_partition.topic in INTERNAL_TOPICS:
+            return []
+        in_racks = self._in_racks()
+        chosen = {rack: _choose(nodes, topic_partition, topic_id) for rack, nodes in sorted(in_racks.items())}
+        return [node_id for rack, node_id in chosen.items() if leader_id not in in_racks[rack]]
+
+    def elsewhere(
+        self, rack: str, reader: tuple[str, str], log: FetchedLog, wanted: FetchedPartition, isolation: Isolation
+    ) -> PartitionData | None:
+        """The answer to a consumer in a rack that reads a log, which this broker leads, if it shall read elsewhere.
+
+        reader: its address and client id.
+        """
+        name, offset = log.topic_partition, wanted.fetch_offset
+        if rack == self._rack or not log.log_start_offset <= offset < self._replicas.sealed_bound(name, isolation):
+            return None
+        nodes = self._in_racks().get(rack)
+        if not nodes or name.topic in INTERNAL_TOPICS:
+            return None
+        node_id = self._send((*reader, name), offset, _choose(nodes, name, log.topic_id))
+        if node_id is None:
+            return None
+        return PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=node_id,
+            records=b"",
+        )
+
+    def replica(
+        self, rack: str, wanted: FetchedPartition, metadata: MetadataImage, isolation: Isolation
+    ) -> FetchedLog | ErrorCode:
+        """The replica of a partition that another broker leads, for a consumer in a rack.
+
+        Refuses, as a value: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        NOT_LEADER_OR_FOLLOWER (of another rack, or with an offset that only the leader may have).
+        """
+        topic = metadata.get(wanted.topic)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if rack != self._rack or wanted.topic in INTERNAL_TOPICS:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        name = TopicPartition(wanted.topic, wanted.partition)
+        leader_epoch = self._placement.leader_epoch(name)
+        if wanted.current_leader_epoch not in (NO_LEADER_EPOCH, leader_epoch):
+            is_behind = wanted.current_leader_epoch < leader_epoch
+            return ErrorCode.FENCED_LEADER_EPOCH if is_behind else ErrorCode.UNKNOWN_LEADER_EPOCH
+        found = self._replicas.find(name, topic.topic_id, wanted.fetch_offset, isolation)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if found is None else found
+
+    def _in_racks(self) -> dict[str, list[int]]:
+        """All brokers that are alive and have a rack, by rack."""
+        found: dict[str, list[int]] = {self._rack: [self._node_id]}
+        for node in self._placement.other_nodes():
+            if node.rack is not None:
+                found.setdefault(node.rack, []).append(node.node_id)
+        return found
+
+    def _send(self, reader: Reader, offset: int, node_id: int) -> int | None:
+        """Send a consumer away, unless it has just come back without a record."""
+        now_s = self._monotonic_s()
+        if self._stays_until_s.get(reader, 0.0) > now_s:
+            return None
+        sent_offset, sent_s = self._sent.get(reader, (-1, 0.0))
+        if sent_offset == offset and now_s - sent_s < AWAY_S:
+            self._stays_until_s = {one: until for one, until in self._stays_until_s.items() if until > now_s}
+            self._stays_until_s[reader] = now_s + STAYS_S
+            return None
+        if len(self._sent) >= MOST_REMEMBERED:
+            self._sent.clear()
+        self._sent[reader] = offset, now_s
+        return node_id
+
+
+def _choose(nodes: list[int], topic_partition: TopicPartition, topic_id: bytes) -> int:
+    """The same broker of a rack for all consumers of a partition: it downloads each segment once."""
+    return sorted(nodes)[zlib.crc32(topic_id + topic_partition.partition.to_bytes(4, "big")) % len(nodes)]

@@ -1,0 +1,202 @@
+"""Consumers with a rack read sealed segments at the broker of their rack, and all else at the leader."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost.soak.free_port import free_port
+from tests.broker.metrics.test_broker_families import values_of
+from tests.support.clients_of_processes import SETTINGS
+from tests.support.conditions import until
+from tests.support.machines import Machines
+from tests.support.object_server import ObjectServer
+from tests.support.postgres import PostgresServer
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "near"
+COUNT = 300
+VALUE_BYTES = 20_000
+
+
+class Racks:
+    """Three brokers in racks a, b and c, and a topic of one partition whose first records are sealed."""
+
+    def __init__(self, machines: Machines, ports: dict[int, int]) -> None:
+        self.machines = machines
+        self._ports = ports
+
+    @property
+    def leader(self) -> int:
+        admin = AdminClient({"bootstrap.servers": self.machines.bootstrap})
+        found: int = admin.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions[0].leader
+        return found
+
+    def figure(self, node_id: int, name: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[node_id]}/metrics", timeout=60) as answer:
+            return values_of(answer.read().decode()).get(name, 0.0)
+
+    def read_at(self, node_id: int) -> float:
+        """Bytes that a broker has served of partitions that others lead."""
+        return self.figure(node_id, "fencepost_engine_replica_read_bytes_total")
+
+    def other(self, leader: int) -> int:
+        return min({1, 2, 3} - {leader})
+
+
+@pytest.fixture
+def racks(
+    database: PostgresServer, objects: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Racks]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not checked")
+    ports = {node_id: free_port() for node_id in (1, 2, 3)}
+    machines = Machines(database.cluster_url(), objects.make_bucket(), tmp_path, 3, settings=SETTINGS)
+    for node_id, machine in machines.machines.items():
+        machine.settings |= {
+            "broker.rack": "abc"[node_id - 1],
+            "fencepost.cluster.tail.max.bytes": "1048576",
+            "fencepost.http.listener": f"127.0.0.1:{ports[node_id]}",
+        }
+    with machines:
+        admin = AdminClient({"bootstrap.servers": machines.bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 1, config={"segment.bytes": "1048576"})])[TOPIC].result(60)
+        yield Racks(machines, ports)
+
+
+def write(racks: Racks, *, first: int = 0, transactional: bool = False) -> list[int]:
+    """Write COUNT numbers, in transactions if asked: every third one is aborted. Returns those that are visible."""
+    settings = {"bootstrap.servers": racks.machines.bootstrap, "linger.ms": 0, "batch.size": VALUE_BYTES}
+    producer = Producer({**settings, "transactional.id": "near"} if transactional else settings)
+    visible: list[int] = []
+    if transactional:
+        producer.init_transactions(60)
+    for start in range(first, first + COUNT, 10):
+        if transactional:
+            producer.begin_transaction()
+        for number in range(start, start + 10):
+            producer.produce(TOPIC, f"{number:06d}".encode() + b"x" * VALUE_BYTES, partition=0)
+        if not transactional:
+            assert producer.flush(60) == 0
+        elif start // 10 % 3 == 2:
+            producer.flush(60)
+            producer.abort_transaction(60)
+            continue
+        else:
+            producer.commit_transaction(60)
+        visible += range(start, start + 10)
+    return visible
+
+
+def until_sealed(racks: Racks) -> None:
+    """Until nearly all of it is in objects."""
+    before = COUNT * VALUE_BYTES
+    until(
+        lambda: sum(racks.figure(each, "fencepost_engine_sealed_bytes_total") for each in (1, 2, 3)) > 0.7 * before,
+        timeout_s=120,
+    )
+
+
+def read(racks: Racks, rack: str, count: int, **settings: object) -> list[int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": racks.machines.bootstrap,
+            "group.id": "near",
+            "client.rack": rack,
+            "enable.auto.commit": False,
+            **settings,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+        found: list[int] = []
+
+        def enough() -> bool:
+            for message in consumer.consume(100, 0.2):
+                assert message.error() is None
+                value = message.value()
+                assert value is not None
+                found.append(int(value[:6]))
+            return len(found) >= count
+
+        until(enough, timeout_s=120)
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_sealed_records_are_read_in_the_rack_and_the_rest_at_the_leader(racks: Racks, transactional: bool) -> None:
+    visible = write(racks, transactional=transactional)
+    until_sealed(racks)
+    leader = racks.leader
+    other = racks.other(leader)
+    assert read(racks, "abc"[other - 1], len(visible)) == visible
+    assert racks.read_at(other) > 0.6 * COUNT * VALUE_BYTES
+    assert racks.read_at(leader) == 0
+    served = racks.read_at(other)
+    assert read(racks, "", len(visible)) == visible
+    assert read(racks, "elsewhere", len(visible)) == visible
+    assert racks.read_at(other) == served
+
+
+def test_consumers_go_on_when_the_broker_of_their_rack_or_the_leader_is_killed(racks: Racks) -> None:
+    visible = write(racks)
+    until_sealed(racks)
+    leader = racks.leader
+    other = racks.other(leader)
+    rack = "abc"[other - 1]
+    consumer = Consumer(
+        {
+            "bootstrap.servers": racks.machines.bootstrap,
+            "group.id": "near",
+            "client.rack": rack,
+            "message.max.bytes": 50_000,
+            "fetch.max.bytes": 50_000,
+            "max.partition.fetch.bytes": 50_000,
+            "queued.max.messages.kbytes": 100,
+            "reconnect.backoff.max.ms": 500,
+        }
+    )
+    consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
+    found: list[int] = []
+
+    def has_read(count: int) -> bool:
+        for message in consumer.consume(min(100, count - len(found)), 0.2):
+            assert message.error() is None, message.error()
+            value = message.value()
+            assert value is not None
+            found.append(int(value[:6]))
+        return len(found) >= count
+
+    try:
+        until(lambda: has_read(COUNT // 4), timeout_s=60)
+        assert racks.read_at(other) > 0
+        racks.machines[other].kill()
+        until(lambda: has_read(COUNT // 2), timeout_s=90)
+        racks.machines[other].start()
+        until(lambda: has_read(3 * COUNT // 4), timeout_s=90)
+        racks.machines[racks.leader].kill()
+        until(lambda: has_read(COUNT), timeout_s=120)
+    finally:
+        consumer.close()
+    assert found == visible
+
+
+def test_a_topic_that_is_created_again_shows_nothing_of_the_deleted_one(racks: Racks) -> None:
+    write(racks)
+    until_sealed(racks)
+    other = racks.other(racks.leader)
+    rack = "abc"[other - 1]
+    assert len(read(racks, rack, COUNT)) == COUNT
+    admin = AdminClient({"bootstrap.servers": racks.machines.bootstrap})
+    admin.delete_topics([TOPIC])[TOPIC].result(60)
+    admin.create_topics([NewTopic(TOPIC, 1, config={"segment.bytes": "1048576"})])[TOPIC].result(60)
+    visible = write(racks, first=500_000)
+    assert read(racks, rack, len(visible)) == visible
