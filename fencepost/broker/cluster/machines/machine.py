@@ -36,7 +36,7 @@ from fencepost.broker.cluster.remote.object_sweep import ObjectSweep
 from fencepost.broker.cluster.remote.read_replicas import ReadReplicas
 from fencepost.broker.cluster.remote.remote_logs import RemoteLogs, Scratch
 from fencepost.broker.cluster.remote.segment_rows import GarbageTable, RemoteLogMetadata
-from fencepost.broker.cluster.remote.upload_plan import UploadLimits
+from fencepost.broker.cluster.remote.upload_plan import RowsCount, UploadLimits, no_rows_count
 from fencepost.broker.cluster.tail.restore import TailRestore
 from fencepost.broker.cluster.tail.scratch import ScratchDisk, empty_scratch
 from fencepost.broker.cluster.tail.tail_log import TailLog
@@ -75,6 +75,7 @@ class LogRows(NamedTuple):
     """The rows of logs in the database, as one broker reaches them.
 
     connect: opens all connections that it needs. close: closes them, after all logs.
+    rows_count: see `PostgresTail`.
     unconnected_since_s: time of the loop's clock since which one of them could not be opened; None if all are open.
     """
 
@@ -84,6 +85,7 @@ class LogRows(NamedTuple):
     connect: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
     unconnected_since_s: Callable[[], float | None] = lambda: None
+    rows_count: RowsCount = no_rows_count
 
 
 async def join_cluster(settings: Settings) -> tuple[Settings, dict[str, Any]]:
@@ -181,7 +183,7 @@ def _rows(store: PostgresLeaseStore, cluster_id: str) -> LogRows:
         attempts = (*tail.attempts, sealed.attempts, garbage.attempts)
         return min((one.failing_since_s for one in attempts if one.failing_since_s is not None), default=None)
 
-    return LogRows(tail, sealed, garbage, connect, close, unconnected_since_s)
+    return LogRows(tail, sealed, garbage, connect, close, unconnected_since_s, tail.rows_count)
 
 
 def _open_scratch() -> contextlib.AbstractContextManager[Disk]:
@@ -211,7 +213,7 @@ class MachineLogs:
         directory = LogDirectory(
             path, disk=disk, clock=clock, files_move=True, shared_log=engine.shared_log, remote_store=sealed
         )
-        sealed.attach(directory)
+        sealed.attach(directory, rows.rows_count)
         restoring = TailRestore(
             path,
             disk,

@@ -18,7 +18,7 @@ from fencepost.broker.cluster.remote.remote_merge import RemoteMerge
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata
 from fencepost.broker.cluster.remote.upload import SegmentUpload
-from fencepost.broker.cluster.remote.upload_plan import UploadLimits
+from fencepost.broker.cluster.remote.upload_plan import RowsCount, UploadLimits, no_rows_count
 from fencepost.broker.cluster.tail.scratch import Leftovers
 from fencepost.broker.cluster.tail.tail_store import PartitionToRestore, RestoredRemoteLog, Tenure
 from fencepost.broker.kernel.clock import Clock
@@ -78,8 +78,11 @@ class RemoteLogs:
         self.replicas: ReadReplicas | None = None
         self._disk = disk
 
-    def attach(self, logs: LogDirectory) -> None:
-        """Take care of the logs of a directory, which was made with this as its store. Called before it is opened."""
+    def attach(self, logs: LogDirectory, rows_count: RowsCount = no_rows_count) -> None:
+        """Take care of the logs of a directory, which was made with this as its store. Called before it is opened.
+
+        rows_count: the flushes in a segment of a tail: see `PostgresTail`.
+        """
         kept = RemoteLogStates(logs, self._table, self._tenure, self._leader_epoch_of)
         self._kept = kept
         self.fetches = RemoteFetch(logs, kept, self._objects, scratch_bytes=self._scratch.of_led_bytes)
@@ -90,6 +93,7 @@ class RemoteLogs:
             self._clock,
             limits=self._limits,
             monotonic_s=self._monotonic_s,
+            rows_count=rows_count,
             after_each_pass=self.fetches.make_room,
         )
         self.merges = RemoteMerge(kept, limits=self._limits, scratch_bytes=self._scratch.of_led_bytes)

@@ -16,7 +16,13 @@ from fencepost.broker.cluster.objects.store import ObjectStoreError
 from fencepost.broker.cluster.remote.remote_log_state import RemoteLogState, RemoteLogStates
 from fencepost.broker.cluster.remote.segment_objects import SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata
-from fencepost.broker.cluster.remote.upload_plan import UploadLimits, plan_uploads
+from fencepost.broker.cluster.remote.upload_plan import (
+    RowsCount,
+    TailOfLog,
+    UploadLimits,
+    no_rows_count,
+    plan_uploads,
+)
 from fencepost.broker.cluster.tail.tail_store import StoreUnavailableError
 from fencepost.broker.kernel.clock import Clock
 from fencepost.broker.kernel.events import get_logger
@@ -55,6 +61,7 @@ class SegmentUpload:
         *,
         limits: UploadLimits = UploadLimits(),  # noqa: B008  # it is immutable
         monotonic_s: Callable[[], float] = time.monotonic,
+        rows_count: RowsCount = no_rows_count,
         after_each_pass: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.limits = limits
@@ -66,6 +73,7 @@ class SegmentUpload:
         self._table = table
         self._clock = clock
         self._monotonic_s = monotonic_s
+        self._rows_count = rows_count
         self._after_each_pass = after_each_pass
         self._rests: dict[TopicPartition, tuple[float, float]] = {}  # until when, and how long
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +100,7 @@ class SegmentUpload:
         sealed segments. Raises StoreUnavailableError."""
         await self._kept.refresh()
         now_ms = self._clock.now_ms()
-        plan = plan_uploads([one.tail(now_ms) async for one in self._kept.each()], self.limits)
+        plan = plan_uploads([self._tail(one, now_ms) async for one in self._kept.each()], self.limits)
         self.tail_bytes = plan.tail_bytes
         for name in plan.rolls:
             self._roll(name, now_ms)
@@ -102,6 +110,10 @@ class SegmentUpload:
         if self._after_each_pass is not None:
             await self._after_each_pass()
         return sum(sealed)
+
+    def _tail(self, kept: RemoteLogState, now_ms: int) -> TailOfLog:
+        active_base = kept.log.segments.active.base_offset
+        return kept.tail(now_ms)._replace(active_rows=self._rows_count(kept.key, active_base))
 
     # Log starts
 

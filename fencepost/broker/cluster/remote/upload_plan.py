@@ -7,9 +7,10 @@ few large ones. So a log stays in one segment until that is large enough, or unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from fencepost.broker.cluster.tail.tail_store import PartitionKey
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
 from fencepost.broker.log.segment.block_layout import BLOCK_BYTES
 from fencepost.broker.log.segment.header_plausibility import MAX_RELATIVE_OFFSET
@@ -17,6 +18,8 @@ from fencepost.broker.log.segment.header_plausibility import MAX_RELATIVE_OFFSET
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 INTERNAL_SEGMENT_BYTES: Final = 8 * 1024 * 1024
 """Coordinators load all of their logs at a take-over, and small segments are compacted sooner."""
+SEGMENT_ROWS: Final = 100_000
+"""The next leader of a partition reads and replays its tail within half a second, at some 4 microseconds a flush."""
 TAIL_BUDGET_BYTES: Final = 128 * 1024 * 1024
 ROLLED_DOWN_TO: Final = 0.75
 """Share of the budget that remains after logs were rolled for it, so that they are not rolled for every few bytes."""
@@ -28,8 +31,19 @@ PARTS_OF_RETENTION: Final = 10
 """Retention deletes whole segments, so a merged one has at most 1 / PARTS_OF_RETENTION of the retained bytes."""
 
 
+RowsCount = Callable[[PartitionKey, int], int]
+"""The number of flushes in a segment, by its base offset."""
+
+
+def no_rows_count(key: PartitionKey, segment_base: int) -> int:
+    """Of a node that does not count them."""
+    return 0
+
+
 class UploadLimits(NamedTuple):
     """segment_bytes: a segment of this size is rolled; internal_segment_bytes: one of a coordinator's topic.
+
+    segment_rows:      so is one of as many flushes.
 
     tail_budget_bytes: bound of all tails of a node together.
     old_ms:            age at which a segment is rolled, once half of the budget is used.
@@ -41,6 +55,7 @@ class UploadLimits(NamedTuple):
     tail_budget_bytes: int = TAIL_BUDGET_BYTES
     old_ms: int = OLD_MS
     block_bytes: int = BLOCK_BYTES
+    segment_rows: int = SEGMENT_ROWS
 
 
 class RolledSegment(NamedTuple):
@@ -57,12 +72,16 @@ class RolledSegment(NamedTuple):
 
 
 class TailOfLog(NamedTuple):
-    """The unsealed part of a log. active_age_ms: age of its active segment. rolled: segments in rising order."""
+    """The unsealed part of a log. active_age_ms: age of its active segment. rolled: segments in rising order.
+
+    active_rows: flushes of the active segment.
+    """
 
     name: TopicPartition
     active_bytes: int
     active_age_ms: int
     rolled: Sequence[RolledSegment] = ()
+    active_rows: int = 0
 
     @property
     def tail_bytes(self) -> int:
@@ -98,7 +117,7 @@ def _rolls(logs: Sequence[TailOfLog], limits: UploadLimits, tail_bytes: int) -> 
         is_internal = one.name.topic in INTERNAL_TOPICS
         is_large = one.active_bytes >= (limits.internal_segment_bytes if is_internal else limits.segment_bytes)
         is_old = is_half_used and one.active_bytes > 0 and one.active_age_ms >= limits.old_ms
-        if is_large or is_old:
+        if is_large or is_old or one.active_rows >= limits.segment_rows:
             rolls.append(one.name)
         else:
             staying_bytes += one.active_bytes

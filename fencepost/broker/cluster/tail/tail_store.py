@@ -107,7 +107,7 @@ class TailStore(Protocol):
 
     def read(self, keys: Sequence[PartitionKey]) -> AsyncIterator[TailRow]:
         """Read the tails of partitions that no other node leads any more: all rows of a partition together, in rising
-        order of segment and position."""
+        order of segment and position. Rows that follow each other may come as one."""
         ...
 
 

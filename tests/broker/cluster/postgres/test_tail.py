@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import AsyncIterator, Sequence
 from uuid import UUID, uuid4
@@ -79,6 +80,77 @@ async def test_a_flush_of_several_partitions_is_read_back_as_it_was(tail: Postgr
         row(0, b"of another", OTHER),
         row(0),
         row(1, b"", length_bytes=0),
+    ]
+
+
+def following(lengths: Sequence[int]) -> list[TailRow]:
+    """Rows of one record each that follow each other in a segment."""
+    rows, position = [], 0
+    for offset, length in enumerate(lengths):
+        rows.append(row(offset, bytes([offset % 256]) * length, position=position))
+        position += length
+    return rows
+
+
+async def test_rows_that_follow_each_other_are_read_as_one(tail: PostgresTail) -> None:
+    rows = following([700] * 2_000)
+    for number in range(0, 2_000, 500):
+        assert await tail.commit(flush(number + 1), rows[number : number + 500])
+    found = await read(tail)
+    assert len(found) == 3  # of half a megabyte each
+    assert (found[0].position, found[0].base_offset, found[-1].end_offset) == (0, 0, 2_000)
+    for before, after in itertools.pairwise(found):
+        assert (after.position, after.base_offset) == (before.position + before.length_bytes, before.end_offset)
+    assert [len(one.content or b"") for one in found] == [one.length_bytes for one in found]
+    assert b"".join(one.content or b"" for one in found) == b"".join(one.content or b"" for one in rows)
+
+
+async def test_the_rows_of_the_newest_segment_are_counted_also_of_a_tail_that_was_read(
+    tail: PostgresTail, address: PostgresAddress
+) -> None:
+    assert tail.rows_count(KEY, 0) == 0
+    for number, one in enumerate(following([100] * 5), 1):
+        assert await tail.commit(flush(number), [one])
+    assert (tail.rows_count(KEY, 0), tail.rows_count(KEY, 5), tail.rows_count(OTHER, 0)) == (5, 0, 0)
+    other = PostgresTail(address, lambda: "fencepost test other")
+    try:
+        for _ in range(2):
+            await read(other)
+            assert other.rows_count(KEY, 0) == 5
+    finally:
+        await other.close()
+    assert await tail.commit(flush(6), [row(5, segment_base=5, position=0)])
+    assert (tail.rows_count(KEY, 0), tail.rows_count(KEY, 5)) == (0, 1)
+
+
+async def test_the_count_of_rows_has_a_bound(tail: PostgresTail, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_tail, "MOST_COUNTED", 1)
+    assert await tail.commit(flush(1), [row(0), row(0, key=OTHER)])
+    assert (tail.rows_count(KEY, 0), tail.rows_count(OTHER, 0)) == (0, 1)
+
+
+async def test_rows_with_an_object_or_a_gap_between_them_are_read_one_by_one_in_their_order(
+    tail: PostgresTail, database: Connection
+) -> None:
+    rows = following([100] * 6)
+    in_object = rows[2]._replace(content=None, object_id=uuid4(), object_position=7, checksum=b"sum")
+    rows[2] = in_object
+    assert in_object.object_id is not None
+    assert await tail.commit(flush(1), rows, object_sizes={in_object.object_id: 1_000})
+    assert await read(tail) == rows
+    await database.execute("DELETE FROM tail WHERE base_offset IN (2, 4)")
+    assert await read(tail) == [rows[0], rows[1], rows[3], rows[5]]
+
+
+async def test_rows_of_two_segments_and_of_two_partitions_stay_apart(tail: PostgresTail) -> None:
+    first = following([100] * 3)
+    second = [row(offset, b"second", segment_base=3, position=(offset - 3) * 6) for offset in (3, 4)]
+    assert await tail.commit(flush(1), [*first, *second, row(0, key=OTHER)])
+    found = await read(tail, KEY, OTHER)
+    assert [(one.key, one.segment_base, one.base_offset, one.end_offset) for one in found] == [
+        (KEY, 0, 0, 3),
+        (KEY, 3, 3, 5),
+        (OTHER, 0, 0, 1),
     ]
 
 

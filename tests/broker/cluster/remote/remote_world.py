@@ -127,7 +127,7 @@ class RemoteWorld(LogWorld):
             shared_log=self.shared,
             remote_store=self.sealed,
         )
-        self.sealed.attach(self.logs)
+        self.sealed.attach(self.logs, self.tails.rows_count)
         self.sweep = ObjectSweep(cluster.store, self.garbage, CLUSTER_ID, self.sealed.abandoned, grace_s=0)
         self.restoring = TailRestore(
             self.path,

@@ -183,6 +183,25 @@ async def test_a_log_whose_segment_cannot_be_sealed_rests(
     assert len(await content(node.orders)) == 12, "the log goes on"
 
 
+async def test_a_log_of_many_small_flushes_is_sealed_also_those_of_an_earlier_leader(cluster: RemoteCluster) -> None:
+    cluster.limits = cluster.limits._replace(segment_rows=12)
+    node = await cluster.start(LogConfig())
+    await node.take_over()
+    for _ in range(11):
+        await node.write(1)
+    for _ in range(2):  # one pass rolls, the next one seals
+        await node.sealed.uploads.upload_once()
+    assert await cluster.database.fetchval("SELECT sealed_end FROM partitions") == 0
+    other = await cluster.start(LogConfig())
+    await other.take_over()
+    await other.write(1)
+    for _ in range(2):
+        await other.sealed.uploads.upload_once()
+    assert await cluster.database.fetchval("SELECT sealed_end FROM partitions") == 12
+    assert await cluster.database.fetchval("SELECT count(*) FROM tail") == 0
+    await cluster.check()
+
+
 async def test_retention_deletes_only_what_is_sealed_and_its_objects_are_removed(
     node: RemoteWorld, cluster: RemoteCluster, store: ModelledObjects
 ) -> None:

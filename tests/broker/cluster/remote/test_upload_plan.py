@@ -52,6 +52,12 @@ def test_logs_are_rolled_by_size_by_age_and_for_the_budget(logs: list[TailOfLog]
     assert plan_uploads(logs, LIMITS).rolls == rolled
 
 
+def test_a_log_of_many_small_flushes_is_rolled() -> None:
+    limits = LIMITS._replace(segment_rows=1_000)
+    few, many = log(A, 5)._replace(active_rows=999), log(B, 5)._replace(active_rows=1_000)
+    assert plan_uploads([few, many], limits).rolls == [B]
+
+
 def test_what_is_rolled_already_makes_no_other_log_roll() -> None:
     waiting = (RolledSegment(0, 95, is_ready=False, is_in_tail=True),)
     assert plan_uploads([log(A, 5, rolled=waiting), log(B, 30)], LIMITS).rolls == []
