@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from fencepost.soak.free_port import free_port
 from scripts.cluster_costs import machines, stores
@@ -46,18 +46,27 @@ class Tail(threading.Thread):
         producer = Producer({"bootstrap.servers": self._address, "linger.ms": 0})
         reader = Consumer({"bootstrap.servers": self._address, "group.id": "tail", "auto.offset.reset": "latest"})
         reader.assign([TopicPartition("tail", 0)])
-        reader.consume(1, timeout=2)
+        receive(reader, 1, 2)
         while not self._is_over.is_set():
             began_s = time.monotonic()
             producer.produce("tail", b"%f" % began_s, partition=0)
             producer.poll(0)
-            for message in reader.consume(100, timeout=INTERVAL_S):
+            for message in receive(reader, 100, INTERVAL_S):
                 self.latencies_s.append(time.monotonic() - float(message.value() or b"0"))
         reader.close()
 
     def end(self) -> None:
         self._is_over.set()
         self.join()
+
+
+def receive(reader: Consumer, most: int, timeout_s: float) -> list[Message]:
+    """Raises KafkaException for an error among the messages."""
+    messages: list[Message] = reader.consume(most, timeout=timeout_s)
+    for message in messages:
+        if message.error():
+            raise KafkaException(message.error())
+    return messages
 
 
 @contextmanager

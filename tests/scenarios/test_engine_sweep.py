@@ -73,7 +73,7 @@ def requests(story: Transcript) -> list[EngineRequest]:
 
 def test_the_story_has_every_kind_of_change(requests: Sequence[EngineRequest]) -> None:
     kinds = {request.kind for request in requests if not request.is_reading}
-    of_rows = {"commit", "replace", "raise_log_starts", "move", "find", "start", "renew"}
+    of_rows = {"commit", "replace", "raise_log_starts", "move", "find", "start", "renew", "add_orphans"}
     of_metadata = {"create_topic", "delete_topic", "compare_and_set"}
     assert kinds == of_rows | of_metadata | {"put"}
 

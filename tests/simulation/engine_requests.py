@@ -27,7 +27,7 @@ READING: Final = frozenset(
         "is_committed",
         "holds_sweep",
         "due",
-        "now_ms",
+        "look_at_standbys",
         "get",
         "get_range",
         "list",

@@ -50,8 +50,11 @@ _FORGETS = "takes one entry out of a dictionary, which cannot fail"
 
 ALLOWED: dict[str, str] = {
     "fencepost.broker.check_back_host.decided_batches.DecidedBatches._batch": _AWAITED,
-    "fencepost.broker.cluster.remote.remote_fetch.RemoteFetch.fetch": _FORGETS,
+    "fencepost.broker.cluster.remote.remote_fetch.RemoteFetch._begin": _FORGETS,
     "fencepost.broker.cluster.postgres.lease_store.PostgresLeaseStore._end.end": _AWAITED,
+    "fencepost.broker.cluster.machines.export.export_topics": _AWAITED,
+    "fencepost.broker.inspection.cluster_import._import_logs": _AWAITED,
+    "fencepost.broker.cluster.machines.log_import.LogImport._store_empty": _AWAITED,
     "fencepost.broker.process.processes._serve": "signal handlers that set an event; and a task that it awaits",
     "fencepost.broker.process.processes.Processes.all_ready": _AWAITED,
     "fencepost.broker.process.serve._serve": "a signal handler that sets an event or ends the process",
