@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.soak.free_port import free_port
+from scripts.apache_kafka import KAFKA_VERSION
 from tests.broker.metrics.test_broker_families import values_of
+from tests.compat.jvm import JVM_OPTIONS, class_path
 from tests.support.clients_of_processes import SETTINGS
 from tests.support.conditions import until
 from tests.support.machines import Machines
@@ -144,6 +147,27 @@ def test_sealed_records_are_read_in_the_rack_and_the_rest_at_the_leader(racks: R
     assert read(racks, "", len(visible)) == visible
     assert read(racks, "elsewhere", len(visible)) == visible
     assert racks.read_at(other) == served
+
+
+def test_javas_consumer_reads_in_its_rack(racks: Racks) -> None:
+    visible = write(racks, transactional=True)
+    until_sealed(racks)
+    leader = racks.leader
+    other = racks.other(leader)
+    program = ("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", racks.machines.bootstrap)
+    read_all = ("--topic", TOPIC, "--partition", "0", "--offset", "earliest", "--max-messages", str(len(visible)))
+    settings = {"client.rack": "abc"[other - 1], "isolation.level": "read_committed"}
+    properties = [word for name, value in settings.items() for word in ("--command-property", f"{name}={value}")]
+    finished = subprocess.run(
+        ["java", *JVM_OPTIONS, "-cp", class_path(("kafka-tools", KAFKA_VERSION)), *program, *read_all, *properties],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert [int(line[:6]) for line in finished.stdout.splitlines()] == visible, finished.stderr[-4_000:]
+    assert racks.read_at(other) > 0.6 * COUNT * VALUE_BYTES
+    assert racks.read_at(leader) == 0
 
 
 def test_consumers_go_on_when_the_broker_of_their_rack_or_the_leader_is_killed(racks: Racks) -> None:

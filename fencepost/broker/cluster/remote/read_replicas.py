@@ -49,6 +49,8 @@ FAILED_REST_S: Final = 5.0
 """How long a replica that could not be read refuses consumers, who read at the leader meanwhile."""
 INTERVAL_S: Final = 10.0
 """Time after which a replica in use has learnt of deleted records and of compaction."""
+ROOM_PASSES: Final = 10
+"""How often, meanwhile, the bound of their local segments is kept."""
 UNUSED_S: Final = 5 * 60.0
 """A replica that nobody reads is removed after this time."""
 MADE_TOGETHER_COUNT: Final = 200
@@ -378,11 +380,13 @@ class ReadReplicas:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL_S)
+            for _ in range(ROOM_PASSES):
+                await asyncio.sleep(INTERVAL_S / ROOM_PASSES)
+                await self.fetches.make_room()
             await self.keep_up()
 
     async def keep_up(self) -> None:
-        """Make one pass: remove replicas that nobody reads, refresh the others, keep their bound."""
+        """Make one pass: remove replicas that nobody reads, and refresh the others."""
         now_s = self._monotonic_s()
         self._refused_until_s = {name: until for name, until in self._refused_until_s.items() if until > now_s}
         for replica in list(self._replicas.values()):
@@ -391,4 +395,3 @@ class ReadReplicas:
             elif replica.is_read and replica.refresh is None:
                 refresh = replica.refresh = REFRESHING.start(self._refresh(replica), concerns=replica.topic_partition)
                 await asyncio.wait((refresh,))
-        await self.fetches.make_room()

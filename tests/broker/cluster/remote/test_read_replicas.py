@@ -238,7 +238,7 @@ async def test_segments_that_nobody_reads_leave_when_the_replicas_have_too_much(
     before = await near.content()
     near.replicas.fetches.scratch_bytes = 700
     for _ in range(3):
-        await near.replicas.keep_up()
+        await near.replicas.fetches.make_room()
     local = [one for one in (await near.replica()).segments if not isinstance(one, RemoteSegment)]
     assert sum(segment.size_bytes for segment in local) <= 700
     assert await near.content() == before
