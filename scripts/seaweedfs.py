@@ -79,11 +79,13 @@ class SeaweedFS:
     data_directory: Path
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
-    _others: tuple[int, int, int] = field(init=False)
+    _ports: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        # Its parts take a second port each, 10,000 above the first one.
-        self._others = free_port(), free_port(), free_port()
+        # All by name: its own choices, 10,000 above others, are among the ports of outgoing connections.
+        names = ("master.port", "volume.port", "filer.port")
+        self._ports = {"s3.port": self.port} | {name: free_port() for name in names}
+        self._ports |= {f"{name}.grpc": free_port() for name in self._ports}
 
     @property
     def endpoint(self) -> str:
@@ -93,11 +95,10 @@ class SeaweedFS:
         """Start it on its data; returns once it answers."""
         program = fetch()
         self.data_directory.mkdir(parents=True, exist_ok=True)
-        master, volume, filer = self._others
         command = [
             *(str(program), "server", f"-dir={self.data_directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
-            *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-filer"),
-            *("-master.volumeSizeLimitMB=64", "-volume.max=100", "-s3", f"-s3.port={self.port}"),
+            *(f"-{name}={port}" for name, port in self._ports.items()),
+            *("-filer", "-s3", "-master.volumeSizeLimitMB=64", "-volume.max=100"),
         ]
         with (self.data_directory / "weed.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.data_directory, env=os.environ)
