@@ -81,6 +81,7 @@ class PartitionLog:
     segment_opened_ms:  time at which the active segment was begun.
     deletable_end:      retention deletes no segment that reaches beyond it; None: all may be deleted.
     is_being_rewritten: whether the cleaner or a merge writes a segment that will replace others: one at a time.
+    is_replica:         see `FetchedLog`.
     observer:           is notified of every marker, in the step that appends it.
     traffic:            counts since the log was opened, for metrics.
 
@@ -94,6 +95,7 @@ class PartitionLog:
     observer: MarkerObserver | None = None
     deletable_end: int | None = None
     is_being_rewritten = False
+    is_replica = False
     rules: AppendRules | None = None
     run_form: BatchShape | None = None  # of the run that was appended last, for the next is mostly like it
     # Counts of `traffic`, on the instance from the first on: most partitions have none of most of them.

@@ -58,7 +58,10 @@ class FetchedPartition:
     log: FetchedLog | None = None
 
     def is_up_to_date(self, log: FetchedLog, bound: int) -> bool:
-        """Whether a session's client has read this log, the one read last, up to `bound`, and knows its offsets."""
+        """Whether a session's client has read this log, the one read last, up to `bound`, and knows its offsets.
+
+        Never of a read replica, which sends the client to the leader then.
+        """
         return (
             self.fetch_offset == bound
             and self.reported_high_watermark == log.high_watermark
@@ -67,6 +70,7 @@ class FetchedPartition:
             and self.current_leader_epoch in (NO_LEADER_EPOCH, log.leader_epoch)
             and self.last_fetched_epoch < 0
             and log.offline_reason is None
+            and not log.is_replica
         )
 
     def update(self, answer: PartitionData) -> bool:

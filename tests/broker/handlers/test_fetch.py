@@ -576,6 +576,27 @@ async def test_a_session_gets_the_broker_of_its_rack_although_nothing_else_is_ne
     assert [one.preferred_read_replica for one in topic.partitions] == [2]
 
 
+async def test_a_session_that_has_read_a_replica_to_its_end_is_sent_to_the_leader(
+    racks: HandlerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(racks, 0, b"one", b"two")
+    replica = racks.log("orders", 0)
+    replica.is_replica = True
+    absent = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.setattr(racks.topics, "log", lambda _: None)
+    monkeypatch.setattr(racks.topics, "error_of_absent_log", lambda _: absent)
+    monkeypatch.setattr(
+        racks.services.near_reads,
+        "replica",
+        lambda _rack, wanted, *_: replica if wanted.fetch_offset < 2 else absent,
+    )
+    opened = await racks.call(from_rack("a", (0, 0), session=(0, 0)), BY_NAME)
+    assert opened.responses[0].partitions[0].records
+    request = from_rack("a", (0, 2), session=(opened.session_id, 1))
+    (topic,) = (await racks.call(request, BY_NAME)).responses
+    assert [one.error_code for one in topic.partitions] == [absent]
+
+
 @pytest.mark.parametrize(
     ("leader_epoch", "error"), [(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER), (0, ErrorCode.UNKNOWN_LEADER_EPOCH)]
 )

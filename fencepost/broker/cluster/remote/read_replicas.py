@@ -65,6 +65,7 @@ class ReadReplica:
     Its offsets are those of the rows: nothing is appended.
     """
 
+    is_replica = True
     config: Final = LogConfig()
     failed_fetches_count = 0
     fetches_count = 0

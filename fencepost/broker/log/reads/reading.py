@@ -60,8 +60,12 @@ class ReadLog(Protocol):
 
 
 class FetchedLog(Protocol):
-    """A log, as Fetch sees it: one that this node leads, or a read replica."""
+    """A log, as Fetch sees it: one that this node leads, or a read replica.
 
+    is_replica: whether another node leads it, which may have more.
+    """
+
+    is_replica: bool
     topic_partition: TopicPartition
     topic_id: bytes
     log_start_offset: int
