@@ -62,7 +62,8 @@ def handle_api_versions(context: RequestContext, request: ApiVersionsRequest) ->
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     features = services.features
     shows_client_metrics = bool(services.settings.fencepost_http_listener)
-    if shows_client_metrics and version >= FIRST_VERSION_WITH_SOFTWARE_NAME:
+    is_software_kept = shows_client_metrics or services.near_reads is not None
+    if is_software_kept and version >= FIRST_VERSION_WITH_SOFTWARE_NAME:
         context.connection.client_software = (
             request.client_software_name[:LONGEST_SOFTWARE_NAME],
             request.client_software_version[:LONGEST_SOFTWARE_NAME],

@@ -248,17 +248,17 @@ class _Fetch:
         """Refuse partitions that were not read, as nothing is new there, and that the client may not read any more."""
         for partition in self._partitions:
             if partition.answer is None and not self._may_read(partition.wanted.topic):
-                self._has_error = True
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                partition.answer = _failed_partition(partition.wanted.partition, error)
+                self._fail(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _read(self, partition: _PartitionFetch) -> None:
         """Read within the rest of the response's budget; only the first batch of a response may exceed it."""
         wanted = partition.wanted
         log = self._locate(wanted) if self._services.gate is None else self._locate_allowed(wanted)
         if isinstance(log, ErrorCode):
-            self._has_error = True
-            partition.answer = _failed_partition(wanted.partition, log)
+            self._fail(partition, log)
+            return
+        if log is None:
+            self._send_to_leader(partition)
             return
         partition.log = wanted.log = log
         if wanted.last_fetched_epoch >= 0:
@@ -285,8 +285,7 @@ class _Fetch:
         )
         if found.error is not NO_ERROR:
             log.failed_fetches_count += 1
-            self._has_error = True
-            partition.answer = _failed_partition(wanted.partition, found.error)
+            self._send_to_leader(partition) if log.is_replica else self._fail(partition, found.error)
             return
         counted_bytes = len(found.records if found.slice is None else found.slice)
         if found.is_cut_off:
@@ -295,7 +294,18 @@ class _Fetch:
         self._counted_bytes = counted_before_bytes + counted_bytes
         partition.answer = found
 
-    def _locate(self, wanted: FetchedPartition) -> FetchedLog | ErrorCode:
+    def _fail(self, partition: _PartitionFetch, error: ErrorCode) -> None:
+        self._has_error = True
+        partition.answer = _failed_partition(partition.wanted.partition, error)
+
+    def _send_to_leader(self, partition: _PartitionFetch) -> None:
+        assert self._services.near_reads is not None, "no replicas without them"
+        software = self._context.connection.client_software
+        partition.answer = answer = self._services.near_reads.to_leader(partition.wanted, software)
+        self._has_error |= bool(answer.error_code)
+        self._is_sent_away = True
+
+    def _locate(self, wanted: FetchedPartition) -> FetchedLog | ErrorCode | None:
         topics = self._services.topics
         if self._plan.uses_topic_ids:
             topic = topics.metadata.get_by_id(wanted.topic_id)
@@ -318,7 +328,7 @@ class _Fetch:
             )
         return log
 
-    def _locate_allowed(self, wanted: FetchedPartition) -> FetchedLog | ErrorCode:
+    def _locate_allowed(self, wanted: FetchedPartition) -> FetchedLog | ErrorCode | None:
         """As `_locate`, for a client with rights. A name is judged before it is looked up, an id afterwards."""
         gate = self._services.gate
         # A session has partitions that the request does not name.

@@ -232,7 +232,7 @@ class ClientConnection(Protocol):
     """The connection of a request: its client's address and principal, and state that ends with it.
 
     client_software: name and version of the client's library, as ApiVersions names them; kept only if clients are asked
-                     for metrics.
+                     for metrics, or sent to brokers in their racks.
     """
 
     client_software: tuple[str, str]

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from fencepost.broker.metadata.image import MetadataImage
     from fencepost.broker.requests.fetch_sessions import FetchedPartition
 
-AWAY_S: Final = 10.0
-"""A consumer that comes back within this time with the offset with which it was sent away could not read there."""
-STAYS_S: Final = 60.0
-"""How long a consumer then reads at the leader."""
+STAYS_S: Final = 70.0
+"""A consumer that was sent away within this time and has come back reads at the leader. librdkafka changes the broker
+of a partition once a minute at most, and fetches nothing meanwhile."""
+OF_LIBRDKAFKA: Final = "rdkafka"
+"""In the name or the version of the software of clients that use it."""
+NO_NODE: Final = -1
 MOST_REMEMBERED: Final = 10_000
 
 Reader = tuple[str, str, TopicPartition]
@@ -52,8 +54,7 @@ class NearReads:
         self._placement = placement
         self._replicas = replicas
         self._monotonic_s = monotonic_s
-        self._sent: dict[Reader, tuple[int, float]] = {}  # offset and time
-        self._stays_until_s: dict[Reader, float] = {}
+        self._sent_s: dict[Reader, float] = {}
 
     def nodes_named(self, topic_partition: TopicPartition, topic_id: bytes, leader_id: int) -> list[int]:
         """The brokers, in order of their racks, that consumers of other racks than the leader's read at.
@@ -79,26 +80,21 @@ class NearReads:
         nodes = self._in_racks().get(rack)
         if not nodes or name.topic in INTERNAL_TOPICS:
             return None
-        node_id = self._send((*reader, name), offset, _choose(nodes, name, log.topic_id))
-        if node_id is None:
+        if not self._may_send((*reader, name)):
             return None
-        return PartitionData(
-            partition_index=wanted.partition,
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            aborted_transactions=None,
-            preferred_read_replica=node_id,
-            records=b"",
-        )
+        answer = _elsewhere(wanted, _choose(nodes, name, log.topic_id))
+        answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+        return answer
 
     def replica(
         self, rack: str, wanted: FetchedPartition, metadata: MetadataImage, isolation: Isolation
-    ) -> FetchedLog | ErrorCode:
-        """The replica of a partition that another broker leads, for a consumer in a rack.
+    ) -> FetchedLog | ErrorCode | None:
+        """The replica of a partition that another broker leads, for a consumer in a rack; None if the consumer has to
+        read at the leader: see `to_leader`.
 
         Refuses, as a value: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-        NOT_LEADER_OR_FOLLOWER (of another rack, or with an offset that only the leader may have).
+        NOT_LEADER_OR_FOLLOWER (of another rack).
         """
         topic = metadata.get(wanted.topic)
         if topic is None:
@@ -110,8 +106,19 @@ class NearReads:
         if wanted.current_leader_epoch not in (NO_LEADER_EPOCH, leader_epoch):
             is_behind = wanted.current_leader_epoch < leader_epoch
             return ErrorCode.FENCED_LEADER_EPOCH if is_behind else ErrorCode.UNKNOWN_LEADER_EPOCH
-        found = self._replicas.find(name, topic.topic_id, wanted.fetch_offset, isolation)
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if found is None else found
+        return self._replicas.find(name, topic.topic_id, wanted.fetch_offset, isolation)
+
+    def to_leader(self, wanted: FetchedPartition, client_software: tuple[str, str]) -> PartitionData:
+        """The answer that sends a consumer from a replica back to the leader.
+
+        The clients differ. franz-go and KafkaJS stay for minutes after NOT_LEADER_OR_FOLLOWER, but follow the name of a
+        broker; librdkafka follows the error at once, but a name only a minute after the last one. OFFSET_OUT_OF_RANGE,
+        the answer of a follower of Kafka's, makes KafkaJS reset its offset, and Java's consumer if it comes late.
+        """
+        leader = self._placement.leader(TopicPartition(wanted.topic, wanted.partition))
+        if leader is None or any(OF_LIBRDKAFKA in text for text in client_software):
+            return _elsewhere(wanted, NO_NODE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _elsewhere(wanted, leader.node_id)
 
     def _in_racks(self) -> dict[str, list[int]]:
         """All brokers that are alive and have a rack, by rack."""
@@ -121,20 +128,29 @@ class NearReads:
                 found.setdefault(node.rack, []).append(node.node_id)
         return found
 
-    def _send(self, reader: Reader, offset: int, node_id: int) -> int | None:
-        """Send a consumer away, unless it has just come back without a record."""
+    def _may_send(self, reader: Reader) -> bool:
+        """Whether a consumer may be sent away; it counts as sent then."""
         now_s = self._monotonic_s()
-        if self._stays_until_s.get(reader, 0.0) > now_s:
-            return None
-        sent_offset, sent_s = self._sent.get(reader, (-1, 0.0))
-        if sent_offset == offset and now_s - sent_s < AWAY_S:
-            self._stays_until_s = {one: until for one, until in self._stays_until_s.items() if until > now_s}
-            self._stays_until_s[reader] = now_s + STAYS_S
-            return None
-        if len(self._sent) >= MOST_REMEMBERED:
-            self._sent.clear()
-        self._sent[reader] = offset, now_s
-        return node_id
+        sent_s = self._sent_s.get(reader)
+        if sent_s is not None and now_s - sent_s < STAYS_S:
+            return False
+        if len(self._sent_s) >= MOST_REMEMBERED:
+            self._sent_s.clear()
+        self._sent_s[reader] = now_s
+        return True
+
+
+def _elsewhere(wanted: FetchedPartition, node_id: int, error: ErrorCode = ErrorCode.NONE) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=error,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        aborted_transactions=None,
+        preferred_read_replica=node_id,
+        records=b"",
+    )
 
 
 def _choose(nodes: list[int], topic_partition: TopicPartition, topic_id: bytes) -> int:

@@ -588,13 +588,27 @@ async def test_a_session_that_has_read_a_replica_to_its_end_is_sent_to_the_leade
     monkeypatch.setattr(
         racks.services.near_reads,
         "replica",
-        lambda _rack, wanted, *_: replica if wanted.fetch_offset < 2 else absent,
+        lambda _rack, wanted, *_: replica if wanted.fetch_offset < 2 else None,
     )
     opened = await racks.call(from_rack("a", (0, 0), session=(0, 0)), BY_NAME)
     assert opened.responses[0].partitions[0].records
-    request = from_rack("a", (0, 2), session=(opened.session_id, 1))
+    request = from_rack("a", (0, 2), session=(opened.session_id, 1), max_wait_ms=LONG_MS)
     (topic,) = (await racks.call(request, BY_NAME)).responses
-    assert [one.error_code for one in topic.partitions] == [absent]
+    assert [(one.error_code, one.preferred_read_replica) for one in topic.partitions] == [(0, NODE_ID)]
+
+
+async def test_a_replica_that_cannot_be_read_sends_its_consumers_to_the_leader(
+    racks: HandlerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(racks, 0, b"one", b"two")
+    replica = racks.log("orders", 0)
+    replica.is_replica = True
+    replica.offline_reason = "an object is missing"
+    monkeypatch.setattr(racks.topics, "log", lambda _: None)
+    monkeypatch.setattr(racks.topics, "error_of_absent_log", lambda _: ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    monkeypatch.setattr(racks.services.near_reads, "replica", lambda *_: replica)
+    answer = await only_answer(racks, from_rack("a", (0, 0), max_wait_ms=LONG_MS), BY_NAME)
+    assert (answer.error_code, answer.preferred_read_replica) == (0, NODE_ID)
 
 
 @pytest.mark.parametrize(

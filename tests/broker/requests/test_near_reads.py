@@ -15,7 +15,7 @@ from fencepost.broker.log.reads.reading import FetchedLog
 from fencepost.broker.metadata.image import MetadataImage, TopicMetadata
 from fencepost.broker.requests import near_reads
 from fencepost.broker.requests.fetch_sessions import FetchedPartition
-from fencepost.broker.requests.near_reads import AWAY_S, STAYS_S, NearReads
+from fencepost.broker.requests.near_reads import STAYS_S, NearReads
 from fencepost.protocol.errors import ErrorCode
 from tests.support.log_world import LogWorld
 
@@ -85,11 +85,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_a_consumer_is_sent_to_a_broker_of_its_rack_for_what_is_sealed(world: World) -> None:
     node = world.node_for("b", 0)
     assert node in (2, 3)
-    assert world.node_for("b", 1) == node
-    assert world.node_for("c", 9) == 4
-    assert world.node_for("c", 10) is None
-    assert world.node_for("c", 7, COMMITTED) == 4
-    assert world.node_for("c", 8, COMMITTED) is None
+    others = iter([("10.0.0.9", f"consumer-{number}") for number in range(5)])
+    assert world.node_for("b", 1, reader=next(others)) == node
+    assert world.node_for("c", 9, reader=next(others)) == 4
+    assert world.node_for("c", 10, reader=next(others)) is None
+    assert world.node_for("c", 7, COMMITTED, reader=next(others)) == 4
+    assert world.node_for("c", 8, COMMITTED, reader=next(others)) is None
 
 
 async def test_a_consumer_of_the_same_rack_or_of_one_without_brokers_reads_at_the_leader(world: World) -> None:
@@ -104,16 +105,14 @@ async def test_deleted_records_are_the_leaders_to_refuse(world: World) -> None:
     assert world.node_for("c", 4) is None
 
 
-async def test_a_consumer_that_comes_back_without_a_record_stays_a_minute(world: World) -> None:
+async def test_a_consumer_that_comes_back_stays_for_a_while(world: World) -> None:
     assert world.node_for("c", 3) == 4
     assert world.node_for("c", 3, reader=("10.0.0.9", "another")) == 4
-    assert world.node_for("c", 3) is None
-    world.now_s += STAYS_S - 1
     assert world.node_for("c", 5) is None
+    world.now_s += STAYS_S - 1
+    assert world.node_for("c", 6) is None
     world.now_s += 1
-    assert world.node_for("c", 5) == 4
-    world.now_s += AWAY_S
-    assert world.node_for("c", 5) == 4  # it has read the same records again, by a seek
+    assert world.node_for("c", 7) == 4
 
 
 async def test_the_memory_of_consumers_that_were_sent_away_is_bounded(
@@ -122,7 +121,30 @@ async def test_the_memory_of_consumers_that_were_sent_away_is_bounded(
     monkeypatch.setattr(near_reads, "MOST_REMEMBERED", 10)
     for number in range(25):
         assert world.node_for("c", 3, reader=("10.0.0.9", f"consumer-{number}")) == 4
-    assert len(world.reads._sent) <= 10
+    assert len(world.reads._sent_s) <= 10
+
+
+@pytest.mark.parametrize(
+    ("software", "error", "node_id"),
+    [
+        (("librdkafka", "2.12.1"), ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+        (("confluent-kafka-python", "2.12.1-rdkafka-2.12.1"), ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+        (("apache-kafka-java", "4.4.0"), ErrorCode.NONE, 1),
+        (("kgo", "v1.22.3"), ErrorCode.NONE, 1),
+        (("unknown", "unknown"), ErrorCode.NONE, 1),
+    ],
+)
+async def test_each_client_is_sent_back_to_the_leader_in_the_way_that_it_follows(
+    world: World, software: tuple[str, str], error: ErrorCode, node_id: int
+) -> None:
+    answer = world.reads.to_leader(wanted(10), software)
+    assert (answer.error_code, answer.preferred_read_replica, answer.records) == (error, node_id, b"")
+
+
+async def test_without_a_leader_nobody_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.nodes, "leader", lambda _: None)
+    answer = world.reads.to_leader(wanted(10), ("kgo", "v1"))
+    assert (answer.error_code, answer.preferred_read_replica) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 async def test_metadata_names_one_broker_of_each_other_rack(world: World) -> None:
@@ -148,12 +170,12 @@ async def test_partitions_of_a_rack_are_shared_among_its_brokers(world: World) -
         ("a", "__consumer_offsets", -1, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         ("a", "orders", 6, 0, ErrorCode.FENCED_LEADER_EPOCH),
         ("a", "orders", 8, 0, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        ("a", "orders", 7, 10, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ("a", "orders", 7, 10, None),
         ("a", "missing", 7, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
 async def test_a_replica_is_read_in_its_rack_by_consumers_that_know_the_leader_epoch(
-    world: World, rack: str, topic: str, epoch: int, offset: int, expected: ErrorCode
+    world: World, rack: str, topic: str, epoch: int, offset: int, expected: ErrorCode | None
 ) -> None:
     metadata = MetadataImage()
     for number, name in enumerate(("orders", OFFSETS.topic)):

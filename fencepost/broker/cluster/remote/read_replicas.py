@@ -36,7 +36,6 @@ from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSeg
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.log.segment.segment_batches import NO_RECORDS
 from fencepost.broker.storage.disk import Disk, StorageError
-from fencepost.protocol.errors import NO_ERROR, ErrorCode
 
 log = get_logger(__name__)
 
@@ -110,18 +109,15 @@ class ReadReplica:
         minimum_one_batch: bool = True,
         is_lazy: bool = False,
     ) -> LogRead:
-        """Read as `PartitionLog.read` does. Any error is NOT_LEADER_OR_FOLLOWER here: the leader knows better."""
+        """Read as `PartitionLog.read` does. After any error the consumer has to read at the leader."""
         if not self.is_read or (self.refresh is not None and not self.has(offset, isolation)):
             found = LogRead(NO_RECORDS, self.high_watermark, self.last_stable_offset, self.log_start_offset)
             if isolation is READ_COMMITTED:
                 found.aborted_transactions = []
             return found
-        found = reading.read(
+        return reading.read(
             self, offset, max_bytes, isolation=isolation, minimum_one_batch=minimum_one_batch, is_lazy=is_lazy
         )
-        if found.error is not NO_ERROR:
-            found.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return found
 
     def has(self, offset: int, isolation: Isolation) -> bool:
         """Whether there are records to read at an offset, by its rows."""

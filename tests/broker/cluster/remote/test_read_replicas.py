@@ -265,7 +265,7 @@ async def test_what_the_store_has_lost_is_asked_of_the_leader(
     del store.objects[min(name for name in store.objects if name.endswith(".log"))]
     found = await near.read(0)
     assert found is not None
-    assert found.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert found.error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 async def test_a_replica_whose_disk_fails_is_replaced(leader: RemoteWorld, near: Near) -> None:
