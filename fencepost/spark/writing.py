@@ -128,30 +128,31 @@ def _is_next(written: Batch | None, batch: Batch) -> bool:
 
 def send_all(producer: Any, layout: Layout, chunks: Iterable[Chunk]) -> int:
     """Give all records to a producer; return their number. Waits while its queue is full. Raises RecordRefused."""
-    import confluent_kafka
-
     rows = 0
     for chunk in chunks:
-        try:
-            _send(producer, layout, chunk)
-        except confluent_kafka.KafkaException as error:
-            raise RecordRefused(f"a record was refused: {error.args[0].str()}") from error
+        _send(producer, layout, chunk)
         rows += len(chunk.values)
         producer.poll(0)
     return rows
 
 
 def _send(producer: Any, layout: Layout, chunk: Chunk) -> None:
-    if layout.is_plain(chunk):
-        _send_plain(producer, layout.topic, chunk)
-        return
-    for topic, value, key, more in layout.records(chunk):
-        while True:
-            try:
-                producer.produce(topic, value, key, **more)
-                break
-            except BufferError:
-                producer.poll(FULL_PAUSE_S)
+    import confluent_kafka
+
+    topic = layout.topic
+    try:
+        if layout.is_plain(chunk):
+            _send_plain(producer, topic, chunk)
+            return
+        for topic, value, key, more in layout.records(chunk):
+            while True:
+                try:
+                    producer.produce(topic, value, key, **more)
+                    break
+                except BufferError:
+                    producer.poll(FULL_PAUSE_S)
+    except confluent_kafka.KafkaException as error:
+        raise RecordRefused(f"a record was refused: {error.args[0].str()} (topic {topic})") from error
 
 
 def _send_plain(producer: Any, topic: str | None, chunk: Chunk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import urllib.request
@@ -44,7 +45,11 @@ class ObjectServer:
     def files(self, location: ObjectLocation) -> dict[str, bytes]:
         """The objects of a bucket by their whole names, read behind the server's back."""
         root = self.directory / location.bucket
-        return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        while True:
+            with contextlib.suppress(FileNotFoundError):  # an object was removed meanwhile
+                return {
+                    path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
+                }
 
     def heal(self) -> None:
         """End all trouble, and forget the requests."""
