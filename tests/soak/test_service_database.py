@@ -9,9 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from fencepost.soak import service_database
 from fencepost.soak.service_database import ServiceDatabase, _serves_client, go
 
 
@@ -53,3 +56,24 @@ def test_steps_are_gone_with_their_pauses(monkeypatch: pytest.MonkeyPatch) -> No
 
     go(steps())
     assert pauses_s == [0.1, 0.2]
+
+
+def test_a_server_that_hangs_at_its_start_is_killed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one whose checkpointer failed at the end of a recovery."""
+    lives: list[str] = []
+
+    class Hanging:
+        log = "the log"
+        process = SimpleNamespace(poll=lambda: "ended" if lives[-1:] == ["killed"] else None)
+
+        def spawn(self) -> None:
+            lives.append("started")
+
+        def is_ready(self) -> bool:
+            return "started" in lives
+
+    monkeypatch.setattr(service_database, "HUNG_S", -1.0)
+    monkeypatch.setattr(service_database, "_kill", lambda _: lives.append("killed"))
+    for _ in service_database._until_ready(cast("Any", Hanging())):
+        pass
+    assert lives == ["killed", "started"]
