@@ -211,7 +211,7 @@ class PostgresTail:
         return True
 
     def rows_count(self, key: PartitionKey, segment_base: int) -> int:
-        """The rows of the newest segment of a tail, as far as this store has committed or read them."""
+        """The number of rows of a tail's newest segment that this store has committed or read."""
         base, count = self._rows.get(key, (segment_base, 0))
         return count if base == segment_base else 0
 
