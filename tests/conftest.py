@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.crashed_workers import GoesOnAfterACrash, HardLimit
 from tests.support.durations import Recorder, SlowMarks
 
 # A busy machine is no failure: how long an example takes says nothing about whether it holds.
@@ -46,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SlowMarks())
+    config.pluginmanager.register(HardLimit())
     if config.getoption("--record-durations"):
         config.pluginmanager.register(Recorder())
     # Before the first call of this, Python makes an event loop for code that asks for the current one; pytest-asyncio
@@ -54,6 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # A job that a shell started in the background ignores Ctrl-C, and so would every process that the tests start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Without pytest-xdist there is no such hook, and without `--dist loadgroup` its own schedulers do."""
+    return GoesOnAfterACrash(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 FIRST = (

@@ -1,4 +1,6 @@
-"""Tests that share a server run in one of the processes of `pytest --dist loadgroup`: else each would start its own."""
+"""How `pytest --dist loadgroup` distributes the tests: those that share a server run in one of its processes, because
+else each would start its own; and one of its processes that crashes or hangs costs one test.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
+
+import pytest
 
 from tests.support.broker_process import ROOT
 
@@ -32,17 +36,84 @@ def test_named(number):
 """
 
 
-def test_tests_that_share_a_fixture_of_their_module_or_a_named_group_run_in_one_process(tmp_path: Path) -> None:
-    for name in ("test_one.py", "test_other.py"):
-        (tmp_path / name).write_text(SHARING, encoding="utf-8")
-    options = ["-p", "tests.conftest", "-p", "no:cacheprovider", "--numprocesses", "2", "--dist", "loadgroup"]
-    finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", *options, f"--rootdir={tmp_path}", "--confcutdir", tmp_path, tmp_path],
+CRASHING = """
+import os
+import pytest
+
+
+@pytest.mark.xdist_group("crashing")
+@pytest.mark.parametrize("number", range(12))
+def test_crashing(number):
+    if number == 6:
+        os._exit(3)
+
+
+@pytest.mark.xdist_group("also-crashing")
+def test_alone():
+    os._exit(3)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_quiet(number):
+    pass
+"""
+
+HANGING = """
+import ctypes
+import pytest
+
+
+@pytest.mark.timeout(0.1)
+def test_hanging():
+    lock = ctypes.CDLL(None).pthread_mutex_lock
+    mutex = ctypes.create_string_buffer(64)
+    lock(mutex)
+    lock(mutex)
+
+
+def test_quiet():
+    pass
+"""
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    options = ("-p", "tests.conftest", "-p", "no:cacheprovider", "-p", "no:randomly", *options)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", *options, f"--rootdir={folder}", "--confcutdir", folder, folder],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
+
+
+@pytest.mark.parametrize("processes", ["1", "2", "3"])
+def test_a_process_that_crashes_costs_the_test_that_it_ran_and_no_other(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "test_one.py").write_text(CRASHING, encoding="utf-8")
+    finished = run(tmp_path, "--numprocesses", processes, "--dist", "loadgroup")
+    assert "2 failed, 31 passed" in finished.stdout, finished.stdout + finished.stderr
+    assert finished.stdout.count("crashed while running 'test_one.py::test_crashing[6]") == 1
+    assert finished.stdout.count("crashed while running 'test_one.py::test_alone") == 1
+
+
+def test_a_hang_that_hears_no_signal_ends_its_process_and_shows_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tests.support.crashed_workers import HardLimit\n"
+        "def pytest_configure(config):\n"
+        "    config.pluginmanager.register(HardLimit(grace_s=1))\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "test_one.py").write_text(HANGING, encoding="utf-8")
+    finished = run(tmp_path, "--numprocesses", "1", "--dist", "loadgroup")
+    assert "1 failed, 1 passed" in finished.stdout, finished.stdout + finished.stderr
+    assert re.search(r'File ".*test_one.py", line \d+ in test_hanging', finished.stderr)
+
+
+def test_tests_that_share_a_fixture_of_their_module_or_a_named_group_run_in_one_process(tmp_path: Path) -> None:
+    for name in ("test_one.py", "test_other.py"):
+        (tmp_path / name).write_text(SHARING, encoding="utf-8")
+    finished = run(tmp_path, "--numprocesses", "2", "--dist", "loadgroup")
     assert finished.returncode == 0, finished.stdout + finished.stderr
     processes = defaultdict(set)
     for process, group in re.findall(r"\[(gw\d)\].* PASSED .*@(\w+)", finished.stdout):
