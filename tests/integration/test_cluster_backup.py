@@ -18,7 +18,7 @@ from fencepost.broker.cluster.objects.location import ObjectLocation
 from tests.docs.code_blocks import DOCS, blocks
 from tests.docs.test_pages_run import executable
 from tests.integration.test_restored_directory import of_librdkafka
-from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
+from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, retried, write
 from tests.support.conditions import noted, until
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
@@ -310,7 +310,7 @@ def commit_offset(bootstrap: str, offset: int) -> None:
 
 def committed_offset(bootstrap: str) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "billing"})
-    (found,) = consumer.committed([TopicPartition("orders", 0)], timeout=60)
+    (found,) = retried(lambda: consumer.committed([TopicPartition("orders", 0)], timeout=60))
     consumer.close()
     return int(found.offset)
 

@@ -33,6 +33,7 @@ from fencepost.soak.final_read import Examiner, wait_until_settled
 from fencepost.soak.plan import Plan
 from fencepost.two_phase import Coordinator, Token, confluent_producer, prepare
 from tests.support.broker_process import BrokerFailedError, BrokerProcess
+from tests.support.clients_of_processes import retried
 from tests.support.conditions import until
 from tests.support.machines import Machines
 from tests.support.moved_broker import MovedBroker, cluster_command, command_line, moved
@@ -265,7 +266,8 @@ class Shop:
         self.read("table", self.admin_login, lambda found: {one.key(): one.value() for one in found} == table)
         assert len(self.admin.list_topics("empty", timeout=60).topics["empty"].partitions) == 3
         consumer = Consumer({**self.admin_login, "group.id": SHOP})
-        assert [one.offset for one in consumer.committed([TopicPartition("orders", 0)], 60)] == [4]
+        committed = retried(lambda: consumer.committed([TopicPartition("orders", 0)], 60))
+        assert [one.offset for one in committed] == [4]
         consumer.close()
         assert "compact" in self.run("topics", "describe", "table")
         assert "12345" in self.run("quotas", "list")

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from fencepost.soak.free_port import free_port
 from tests.broker.metrics.test_broker_families import values_of
 from tests.differences.connection import Connection
-from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, write
+from tests.support.clients_of_processes import PARTITIONS, SETTINGS, Transactions, create, leaders, read, retried, write
 from tests.support.conditions import noted, until
 from tests.support.connected_nodes import ConnectedNodes, refused_right_after_creation
 from tests.support.lost_brokers import Clients, freeze_in_turn, kill_in_turn
@@ -160,7 +160,7 @@ def test_a_group_goes_on_from_its_committed_offsets_on_another_machine(machines:
         machines[node_id].kill()
     until(lambda: set(leaders(machines[3].bootstrap)) == {3})
     consumer = Consumer({"bootstrap.servers": machines[3].bootstrap, "group.id": "billing"})
-    committed = consumer.committed(offsets, timeout=60)
+    committed = retried(lambda: consumer.committed(offsets, timeout=60))
     assert {one.offset for one in committed} == {2}
     consumer.close()
     producer = Producer({"bootstrap.servers": machines[3].bootstrap})
@@ -189,8 +189,13 @@ def test_a_manual_assignment_may_name_as_many_machines_as_are_alive(machines: Ma
     assigned = NewTopic("assigned", 3, replica_assignment=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     admin.create_topics([assigned])["assigned"].result()
     until(lambda: leaders(machines.bootstrap, "assigned") == [1, 2, 3])
-    partitions = admin.list_topics("assigned", timeout=60).topics["assigned"].partitions
-    assert [partitions[number].replicas for number in range(3)] == [[1], [2], [3]]
+
+    def replicas() -> list[list[int]]:
+        partitions = admin.list_topics("assigned", timeout=60).topics["assigned"].partitions
+        return [partitions[number].replicas for number in range(3)]
+
+    # Another broker may answer, which learns of a move later.
+    until(lambda: replicas() == [[1], [2], [3]])
     grown = NewPartitions("assigned", 4, replica_assignment=[[2, 1, 3]])
     admin.create_partitions([grown])["assigned"].result()
     until(lambda: leaders(machines.bootstrap, "assigned") == [1, 2, 3, 2])

@@ -83,7 +83,7 @@ def test_the_others_lead_and_coordinate_what_a_vanished_machine_did(remote: Remo
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"group-{number}"})
         position = TopicPartition("orders", number, 1)
         retried(partial(consumer.commit, offsets=[position], asynchronous=False))
-        (committed,) = consumer.committed([position], timeout=30)
+        (committed,) = retried(partial(consumer.committed, [position], timeout=30))
         assert committed.offset == 1
         consumer.close()
 

@@ -8,10 +8,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
@@ -23,6 +22,7 @@ from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION, kafka_class_path, k
 from tests.differences.connection import Connection
 from tests.integration.test_share_groups import SETTINGS as OF_SHARE_GROUPS
 from tests.support.broker_processes import BrokerProcesses
+from tests.support.clients_of_processes import retried
 from tests.support.conditions import PATIENCE_S, noted, until
 
 pytestmark = pytest.mark.integration
@@ -36,7 +36,6 @@ SETTINGS = {
     **OF_SHARE_GROUPS,
 }
 PARTITIONS = 12
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -299,18 +298,6 @@ def write(broker: BrokerProcesses, topic: str, values: range) -> None:
 def coordinator_of(broker: BrokerProcesses, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     return int(retried(lambda: admin.describe_consumer_groups([group])[group].result().coordinator.id))
-
-
-def retried(request: Callable[[], T]) -> T:
-    """Make a request again that this client does not repeat by itself: its coordinator has moved meanwhile."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return request()
-        except KafkaException as error:
-            if error.args[0].name() not in TEMPORARY or time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
 
 
 @pytest.mark.timeout(240)

@@ -21,6 +21,7 @@ from tests.differences.connection import Connection, Login
 from tests.support import conditions
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.certificates import Authority
+from tests.support.clients_of_processes import retried
 
 pytestmark = pytest.mark.integration
 
@@ -75,7 +76,8 @@ def work_across_processes(client: Mapping[str, Any]) -> None:
         producer.commit_transaction(PATIENCE_S)
         consumer.close()
     consumer = Consumer({**client, "group.id": "group-3", "isolation.level": "read_committed"})
-    assert [one.offset for one in consumer.committed(offsets, PATIENCE_S)] == [4] * PARTITIONS
+    committed = retried(lambda: consumer.committed(offsets, PATIENCE_S))
+    assert [one.offset for one in committed] == [4] * PARTITIONS
     consumer.assign([TopicPartition("orders", partition, 0) for partition in range(PARTITIONS)])
     found: list[str] = []
     deadline = time.monotonic() + PATIENCE_S

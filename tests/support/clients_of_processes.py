@@ -24,6 +24,13 @@ SETTINGS = {
 }
 """A process is silent for a while on a busy machine: only a test of hanging ones has them killed sooner."""
 NO_LEADER = -1
+PASSING = {
+    "NOT_COORDINATOR",
+    "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "_TRANSPORT",
+    "_TIMED_OUT",
+}
 T = TypeVar("T")
 
 
@@ -34,8 +41,7 @@ def retried(request: Callable[[], T]) -> T:
         try:
             return request()
         except KafkaException as error:
-            is_temporary = error.args[0].name() in ("NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS")
-            if not is_temporary or time.monotonic() > deadline:
+            if error.args[0].name() not in PASSING or time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
 
