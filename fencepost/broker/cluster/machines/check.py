@@ -55,8 +55,10 @@ SELECT topic_id, partition, base_offset, end_offset, object, size_bytes, has_abo
 FROM segments
 """
 _FLUSHES: Final = """
-SELECT tail.object, tail_objects.size_bytes, max(object_position + length) AS needed_bytes
-FROM tail LEFT JOIN tail_objects USING (object) WHERE object IS NOT NULL GROUP BY 1, 2
+SELECT tail.object, tail_objects.size_bytes, topic_id, partition, min(base_offset), max(end_offset),
+       max(object_position + length)
+FROM tail LEFT JOIN tail_objects USING (object) WHERE object IS NOT NULL
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 3, 4
 """
 _FLUSHED: Final = """
 SELECT topic_id, partition, base_offset, end_offset, leader_epoch, object, object_position, length, checksum FROM tail
@@ -123,11 +125,10 @@ async def check_cluster(
         flushes = await connection.fetch(_FLUSHES)
         flushed = await connection.fetch(_FLUSHED) if is_deep else []
         garbage = {row["name"] for row in await connection.fetch("SELECT name FROM garbage")}
-    report.segments, report.flushes, report.garbage = len(segments), len(flushes), len(garbage)
-    for object_id, size_bytes, needed_bytes in flushes:
-        if size_bytes is None or needed_bytes > size_bytes:
-            report.problems.append(f"{object_id}: rows of the tails need {needed_bytes} bytes of {size_bytes}")
+    report.segments, report.garbage = len(segments), len(garbage)
+    report.problems += _beyond_the_end(topics, flushes)
     named = _named(cluster_id, segments, flushes)
+    report.flushes = len({row[0] for row in flushes})
     report.problems += [
         f"{_what(topics, named[name])}: {name} is garbage, and a row names it"
         for name in sorted(garbage & named.keys())
@@ -151,6 +152,14 @@ async def check_cluster(
             deep.bytes_per_s = bytes_per_s
             await deep.check(segments, flushed, sizes.keys())
     return report
+
+
+def _beyond_the_end(topics: dict[UUID, str], flushes: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """The problems of rows that need more of a flush than its object has. flushes: rows of _FLUSHES."""
+    for object_id, size_bytes, topic_id, partition, base, end, needed_bytes in flushes:
+        if size_bytes is None or needed_bytes > size_bytes:
+            what = _offsets(_shown(topics, topic_id, partition), base, end)
+            yield f"{what}: rows of the tail need {needed_bytes} bytes of the {size_bytes} of {object_id}"
 
 
 async def _listed(
@@ -269,30 +278,29 @@ class _DeepCheck:
 
 
 class _Named(NamedTuple):
-    """An object as a row names it. segment: topic, partition and offsets; None of a flush. size_bytes: None if the row
-    does not have it."""
+    """An object as rows name it. spans: topic, partition and offsets of each log that it is of; several only of a
+    flush. size_bytes: None if the row does not have it."""
 
-    segment: tuple[UUID, int, int, int] | None
+    spans: tuple[tuple[UUID, int, int, int], ...]
     size_bytes: int | None
 
 
 def _named(cluster_id: str, segments: Sequence[Sequence[Any]], flushes: Sequence[Sequence[Any]]) -> dict[str, _Named]:
     """All objects that rows name. segments, flushes: rows of _SEGMENTS and of _FLUSHES."""
-    named = {
-        flush_name(cluster_id, object_id): _Named(None, size_bytes) for object_id, size_bytes, _needed_bytes in flushes
-    }
+    named = {}
+    for (object_id, size_bytes), rows in itertools.groupby(flushes, key=lambda row: (row[0], row[1])):
+        spans = tuple((topic_id, partition, base, end) for _, _, topic_id, partition, base, end, _ in rows)
+        named[flush_name(cluster_id, object_id)] = _Named(spans, size_bytes)
     for topic_id, partition, base, end, object_id, size_bytes, has_aborted, *_ in segments:
         names = SegmentName(cluster_id, topic_id.bytes, partition, base, object_id)
         for file in names.files(end, has_aborted=has_aborted):
-            named[file] = _Named((topic_id, partition, base, end), size_bytes if file.endswith(".log") else None)
+            named[file] = _Named(((topic_id, partition, base, end),), size_bytes if file.endswith(".log") else None)
     return named
 
 
 def _what(topics: dict[UUID, str], one: _Named) -> str:
-    if one.segment is None:
-        return "a flush of the tails"
-    topic_id, partition, base, end = one.segment
-    return _offsets(_shown(topics, topic_id, partition), base, end)
+    spans = [_offsets(_shown(topics, topic_id, partition), base, end) for topic_id, partition, base, end in one.spans]
+    return "; ".join(spans)
 
 
 def _offsets(partition: str, base_offset: int, end_offset: int) -> str:

@@ -20,6 +20,7 @@ from fencepost.broker.cluster.objects.store import (
     ObjectStore,
     ObjectStoreError,
     ObjectStoreRefusedError,
+    ObjectTooShortError,
 )
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.sliced_work import SLICE_S, SlicedWork, run_in_slices
@@ -29,6 +30,7 @@ log = get_logger(__name__)
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+REMEDY: Final = "Restore it from a copy of the bucket"
 READS: Final = 5
 READ_FOR_S: Final = 5.0
 """Attempts to read an object, and the time for them: one attempt without an answer takes 10 s, and changes of topics
@@ -83,20 +85,19 @@ class FlushUploads:
         pause_s = FIRST_PAUSE_S
         loop = asyncio.get_running_loop()
         until_s = loop.time() + READ_FOR_S
-        for _ in range(READS - 1):
+        for attempts_left in range(READS - 1, -1, -1):
             try:
                 return await self._store.get_range(name, position, length_bytes)
             except ObjectMissingError as error:
                 raise StorageError(f"records are lost: {error}, which rows of the log's end point to") from error
+            except ObjectTooShortError as error:
+                raise WrongContentError(f"{name} is shorter than it was stored: {error}. {REMEDY}") from error
             except ObjectStoreError as error:
-                if loop.time() > until_s:
+                if not attempts_left or loop.time() > until_s:
                     raise StorageError(f"the end of a log cannot be read: {error}") from error
-                await asyncio.sleep(pause_s * random.uniform(0.5, 1))
-                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
-        try:
-            return await self._store.get_range(name, position, length_bytes)
-        except ObjectStoreError as error:
-            raise StorageError(f"the end of a log cannot be read: {error}") from error
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1))
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        raise AssertionError("the last attempt returns or raises")
 
 
 def check_flushed(name: str, position: int, content: memoryview, checksum: bytes | None) -> SlicedWork[None]:
@@ -110,6 +111,6 @@ def check_flushed(name: str, position: int, content: memoryview, checksum: bytes
         is_right = checksum == (yield from checksum_in_steps([content]))
     if not is_right:
         raise WrongContentError(
-            f"{name} does not hold, from position {position} on, the {len(content)} bytes that were stored there: "
-            "restore it from a copy of the bucket"
+            f"{name} does not hold, from position {position} on, the {len(content)} bytes that were stored there. "
+            f"{REMEDY}"
         )
