@@ -1,0 +1,2 @@
+// Package orders is where the code under test would be.
+package orders

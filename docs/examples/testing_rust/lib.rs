@@ -1,0 +1,1 @@
+//! The code under test would be here.
