@@ -49,6 +49,7 @@ RETRIABLE = frozenset(
 """What a broker that has just been started may say for a while."""
 
 VERSIONS = {
+    "AddOffsetsToTxnRequest": 3,
     "AddPartitionsToTxnRequest": 3,
     "AlterClientQuotasRequest": 1,
     "ConsumerGroupHeartbeatRequest": 1,
@@ -75,6 +76,7 @@ VERSIONS = {
     "OffsetFetchRequest": 8,
     "ProduceRequest": 12,
     "SyncGroupRequest": 5,
+    "TxnOffsetCommitRequest": 3,
     "WriteTxnMarkersRequest": 1,
 }
 """The version in which each request is sent."""
@@ -94,10 +96,10 @@ class Client:
         self._expected: deque[tuple[type[Any], int, int]] = deque()
         self._correlation_ids = itertools.count()
 
-    def send(self, request: Any) -> None:
-        """Send a request; its reply is for a later `receive`."""
+    def send(self, request: Any, *, version: int | None = None) -> None:
+        """Send a request; its reply is for a later `receive`. version: if not that of `VERSIONS`."""
         api_key = request.api_key
-        version = VERSIONS[type(request).__name__]
+        version = VERSIONS[type(request).__name__] if version is None else version
         correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         self._socket.sendall(request_frame(correlation_id, CLIENT_ID, request, version))
         response_header_bytes = 5 if response_header_version(api_key, version) >= 1 else 4
@@ -109,8 +111,8 @@ class Client:
         (length,) = struct.unpack(">i", self._read(4))
         return decode(response_type, self._read(length), version, header_bytes)
 
-    def call(self, request: Any) -> Any:
-        self.send(request)
+    def call(self, request: Any, *, version: int | None = None) -> Any:
+        self.send(request, version=version)
         return self.receive()
 
     def pipeline(self, requests: Iterable[Any], *, in_flight_count: int = IN_FLIGHT_COUNT) -> Iterator[Any]:

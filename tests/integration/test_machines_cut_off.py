@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.clients_of_processes import SETTINGS, leaders, retried
 from tests.support.conditions import noted, until
 from tests.support.missing_tools import require_tool
-from tests.support.network import require_network_namespaces
+from tests.support.network import PEER, require_network_namespaces
 from tests.support.postgres import PostgresServer
 from tests.support.remote_machines import RemoteMachines, remote_machines
 from tests.support.steady_clients import COMMANDS, steady_clients, wait_until_all_go_on
@@ -24,6 +25,8 @@ from tests.support.steady_clients import COMMANDS, steady_clients, wait_until_al
 ESTABLISHED = "01"
 """The state of a connection in /proc/net/tcp."""
 LOST = 2
+LEASE_S = 3.0
+NEEDED_TOOLS = {"Java": "java", "franz-go": "go", "sarama": "go", "KafkaJS": "node"}
 
 
 @contextmanager
@@ -48,12 +51,16 @@ def remote(database: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyP
         # Their own time-outs are 60 s and 30 s. A member waits for its coordinator, and for what it fetches from.
         pytest.param(["librdkafka", "Java"], 150, id="librdkafka-and-java"),
         pytest.param(["franz-go", "sarama"], 300, id="go", marks=pytest.mark.long),
+        pytest.param(["kafka-python"], 150, id="kafka-python", marks=pytest.mark.long),
+        pytest.param(["KafkaJS"], 900, id="kafkajs", marks=[pytest.mark.long, pytest.mark.timeout(1_800)]),
     ],
 )
 def test_clients_go_on_by_their_defaults_when_a_machine_vanishes(
     remote: RemoteMachines, tmp_path: Path, names: list[str], limit_s: float
 ) -> None:
-    require_tool("java" if "Java" in names else "go")
+    for name in names:
+        if name in NEEDED_TOOLS:
+            require_tool(NEEDED_TOOLS[name])
     assert set(names) <= COMMANDS.keys()
     with steady_clients(remote.machines.bootstrap, names, tmp_path) as clients:
         lost_s = time.time()
@@ -86,6 +93,29 @@ def test_the_others_lead_and_coordinate_what_a_vanished_machine_did(remote: Remo
         (committed,) = retried(partial(consumer.committed, [position], timeout=30))
         assert committed.offset == 1
         consumer.close()
+
+
+def test_a_broker_that_only_the_stores_reach_keeps_its_lease_and_hands_over_when_it_stops(
+    remote: RemoteMachines,
+) -> None:
+    bootstrap = remote.machines[1].bootstrap
+    create(bootstrap, "orders")
+    until(lambda: LOST in leaders(bootstrap))
+    before = leaders(bootstrap)
+    remote.network.lose(LOST, [PEER])
+    since_s = time.monotonic()
+    while time.monotonic() < since_s + 2 * LEASE_S:
+        assert leaders(bootstrap) == before
+        time.sleep(0.5)
+    remote.machines[LOST].terminate()
+    assert re.search(r"handed_over_to_stop .*partitions_left=0", remote.machines[LOST].output)
+    until(lambda: LOST not in leaders(bootstrap), timeout_s=60)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    failures: list[object] = []
+    for number in range(6):
+        producer.produce("orders", b"after", partition=number, on_delivery=lambda error, _: failures.append(error))
+    assert producer.flush(60) == 0
+    assert failures == [None] * 6
 
 
 def test_a_broker_gives_up_its_connections_to_a_database_that_vanishes(remote: RemoteMachines) -> None:

@@ -61,9 +61,9 @@ class Network:
         """What to begin a command with, so that it runs on a machine."""
         return ("ip", "netns", "exec", self._machine(number))
 
-    def lose(self, number: int) -> None:
-        """Lose all packets of a machine from now on."""
-        for network in self._networks:
+    def lose(self, number: int, networks: Sequence[str] = (PEER, STORES)) -> None:
+        """Lose all packets of a machine from now on, or those in some networks."""
+        for network in networks:
             self._pull(network, self._plug(network, FIRST_MACHINE + number))
 
     def find(self, number: int) -> None:

@@ -3,7 +3,8 @@
 An idle flusher starts at the end of the current turn of the event loop: requests that arrived together share a sync,
 and a single one waits only for the disk. At most one sync of the disk runs at a time; a shared log may ask for another
 flush while some are under way, and ends them in order. An append that no reply waits for starts none: it goes with the
-next sync of its log, or with its own after a delay.
+next sync of its log, or with its own after a delay. A flush to a shared log takes all such appends along, as another
+log costs it a row, and not a file to sync.
 """
 
 from __future__ import annotations
@@ -163,6 +164,8 @@ class Flusher:
             dirty = dict.fromkeys(list(dirty)[: self._logs_per_sync])
             for log_to_sync in dirty:
                 del self._dirty[log_to_sync]
+        if self.shared_log is not None and self._unawaited:
+            dirty |= dict.fromkeys(list(self._unawaited)[: self._logs_per_sync - len(dirty)])
         for log_to_sync in dirty:
             self._unawaited.pop(log_to_sync, None)
             try:

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.coordination.shard import CoordinatorRecord
+from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
 from fencepost.broker.log.durability.shared_log import AppendedBytes
 from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.storage.disk import StorageError
 from fencepost.protocol.record_batch import LENGTH_OVERHEAD_BYTES, read_header
-from tests.support.log_world import ORDERS, TOPIC_ID, LogWorld, content_of
+from tests.support.log_world import NOW_MS, ORDERS, TOPIC_ID, LogWorld, content_of
 
 
 class SteppedSharedLog:
-    """Commits end when the test says so. rebuilt: the log files, made from the committed bytes alone."""
+    """Commits end when the test says so. rebuilt: the log files of ORDERS, made from the committed bytes alone."""
 
     logs_per_flush = 1_000
     begin_another: Callable[[], None] | None = None
@@ -32,7 +34,7 @@ class SteppedSharedLog:
 
     def commit(self, appended: Sequence[AppendedBytes]) -> Awaitable[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for one in appended:
+        for one in (each for each in appended if each.topic_partition == ORDERS):
             file = self.rebuilt.setdefault(one.segment_base, bytearray())
             assert len(file) == one.position, "a flush goes on where the one before ended"
             file += one.content()
@@ -234,6 +236,23 @@ async def test_a_flush_deletes_no_segment_that_was_removed_after_it_began(world:
     world.shared.end(number=2)
     await turn()
     assert are_there(path) == [False]
+
+
+async def test_a_flush_takes_along_what_no_reply_waits_for(world: SharedLogWorld) -> None:
+    coordinator = TopicPartition("state", 0)
+    unawaited = world.logs.create(coordinator, bytes(16), LogConfig())
+    unawaited.append_records([CoordinatorRecord(b"key", b"value")], now_ms=NOW_MS, is_awaited=False)
+    await turn()
+    assert world.shared.flushes == []
+    world.append(b"awaited")
+    world.orders.flush_soon()
+    await turn()
+    ((appended, _),) = world.shared.flushes
+    assert {one.topic_partition for one in appended} == {ORDERS, coordinator}
+    world.shared.end()
+    await world.orders.flusher.drain()
+    assert unawaited.high_watermark == 1
+    assert len(world.shared.flushes) == 1
 
 
 async def test_every_byte_of_every_segment_is_committed_once(world: SharedLogWorld) -> None:
