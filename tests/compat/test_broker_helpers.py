@@ -66,7 +66,7 @@ def test_the_tests_of_the_example_pass_with_one_program_for_all(
     assert len(processes(started)) == 1
 
 
-def test_a_failed_test_is_told_the_brokers_view_and_a_fault_that_never_fired_fails_one(
+def test_a_failed_test_shows_the_brokers_view_and_a_fault_that_never_fired_fails_one(
     language: str, environment: dict[str, str]
 ) -> None:
     finished = run(language, "Failing", environment)

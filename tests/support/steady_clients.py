@@ -152,14 +152,19 @@ def steady_clients(bootstrap: str, names: Sequence[str], directory: Path) -> Ite
             yield clients
 
 
+def waited_s(clients: Sequence[SteadyClient], moment_s: float) -> Mapping[str, Mapping[str, float | None]]:
+    """How long after a moment each part of each client went on; None: it has not yet."""
+    return {one.name: {part: one.went_on_s(part, moment_s) for part in PARTS} for one in clients}
+
+
 def wait_until_all_go_on(
     clients: Sequence[SteadyClient], moment_s: float, *, timeout_s: float
 ) -> Mapping[str, Mapping[str, float]]:
     """How long after a moment each part of each client went on."""
-
-    def waits() -> Mapping[str, Mapping[str, float | None]]:
-        return {one.name: {part: one.went_on_s(part, moment_s) for part in PARTS} for one in clients}
-
-    with noted(lambda: f"{waits()}"):
-        until(lambda: all(None not in parts.values() for parts in waits().values()), timeout_s=timeout_s)
-    return {name: {part: wait_s or 0.0 for part, wait_s in parts.items()} for name, parts in waits().items()}
+    with noted(lambda: f"{waited_s(clients, moment_s)}"):
+        until(
+            lambda: all(None not in parts.values() for parts in waited_s(clients, moment_s).values()),
+            timeout_s=timeout_s,
+        )
+    found = waited_s(clients, moment_s)
+    return {name: {part: wait_s or 0.0 for part, wait_s in parts.items()} for name, parts in found.items()}
