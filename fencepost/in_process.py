@@ -21,6 +21,7 @@ from fencepost.broker.kernel.events import get_logger, silence_this_thread
 from fencepost.broker.kernel.supervision import log_loop_error
 from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from fencepost.broker.node import Node
+from fencepost.testing.arguments import text_of
 from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.control import Inside
 from fencepost.testing.errors import MisuseError
@@ -86,7 +87,7 @@ class Broker(BrokerMethods):
         self._given_directory = None if data_directory is None else os.path.abspath(data_directory)
         listener = f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
         defaults = {} if self._is_durable else FOR_TESTS
-        given = {name: _text(value) for name, value in (settings or {}).items()}
+        given = {name: text_of(value) for name, value in (settings or {}).items()}
         self._settings = {"listeners": listener, **defaults, **given}
         self._addresses: list[Endpoint] = []
         self._thread: threading.Thread | None = None
@@ -334,8 +335,3 @@ def temporary_root() -> str | None:
     except OSError:
         pass
     return None
-
-
-def _text(value: object) -> str:
-    """Format a setting's value as in a properties file."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

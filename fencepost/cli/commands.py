@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "log": "Check, show and repair a stopped broker's data directory.",
     "history": "Check histories of client operations.",
     "soak": "Transact while processes are killed and frozen.",
+    "test-broker": "Give each test a Kafka broker of its own, in any language.",
     "version": "Show the version.",
 }
 """The commands, each with the first line of its help: to show that, no command is imported.
@@ -44,7 +45,12 @@ COMMANDS: Final[Mapping[str, str]] = {
 Each is a click command of this name in the module of fencepost.cli with the same name; for `serve`, which a broker runs
 without click, see `fencepost.cli.main`.
 """
-_MODULES = {"serve": "serve_command", "check-back": "check_back", "two-phase": "two_phase"}
+_MODULES = {
+    "serve": "serve_command",
+    "check-back": "check_back",
+    "two-phase": "two_phase",
+    "test-broker": "controlled_broker",
+}
 
 
 class LazyGroup(click.Group):

@@ -13,7 +13,13 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.consumer_groups import ConsumerGroupDescribeRequest
 from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from fencepost.protocol.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
-from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from fencepost.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from fencepost.protocol.messages.topics import (
@@ -77,6 +83,14 @@ class Cluster:
                     timeout_ms=PRODUCE_TIMEOUT_MS,
                 )
             )
+
+    def delete_topic(self, name: str) -> None:
+        """Raises RefusedError."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=PRODUCE_TIMEOUT_MS
+        )
+        (result,) = self.client.call(request).responses
+        _check(result.error_code, f"topic {name!r}", None)
 
     def topics(self) -> dict[str, int]:
         """The number of partitions of each topic, by name, without the internal ones."""
@@ -286,6 +300,24 @@ class Cluster:
             for partition in topic.partitions
             if partition.committed_offset >= 0
         }
+
+    def set_offset(self, group_id: str, where: Partition, offset: int) -> None:
+        """Commit an offset as no member of a group. Raises RefusedError, such as UNKNOWN_MEMBER_ID."""
+        (topic,) = self.client.metadata([where.topic]).topics
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=where.topic,
+                    topic_id=topic.topic_id,
+                    partitions=[OffsetCommitRequestPartition(partition_index=where.partition, committed_offset=offset)],
+                )
+            ],
+        )
+        reply = self.client.coordinated(
+            CoordinatorKind.GROUP, group_id, request, lambda answered: answered.topics[0].partitions[0].error_code
+        )
+        _check(reply.topics[0].partitions[0].error_code, f"group {group_id!r}, {where}", None)
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete the groups that are empty; leave the others."""

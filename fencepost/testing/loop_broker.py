@@ -17,11 +17,12 @@ from typing import Any, Final, Self, Unpack
 from fencepost.broker.config import Entry, load_settings
 from fencepost.broker.node import Node
 from fencepost.in_process import FOR_TESTS, HOW_TO_START, prepare, temporary_root
+from fencepost.testing.arguments import Content, text_of
 from fencepost.testing.clock import TurnableLoop
 from fencepost.testing.control import Inside
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.faults import Timed
-from fencepost.testing.methods import WAIT_S, BrokerMethods, Content, Fault
+from fencepost.testing.methods import WAIT_S, BrokerMethods, Fault
 from fencepost.testing.requests import SeenRequest
 from fencepost.testing.results import Group, Record, Transaction
 
@@ -78,7 +79,7 @@ class AsyncBroker:
         self.methods = _LoopMethods(self)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread_id = 0
-        self._settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self._settings = {name: text_of(value) for name, value in (settings or {}).items()}
         self._node: Node | None = None
         self._address = ""
         self._listeners = "PLAINTEXT://127.0.0.1:0"
@@ -159,6 +160,9 @@ class AsyncBroker:
     async def topics(self) -> dict[str, int]:
         return await asyncio.to_thread(self.methods.topics)
 
+    async def delete_topic(self, topic: str) -> None:
+        await asyncio.to_thread(self.methods.delete_topic, topic)
+
     async def produce(self, topic: str, *values: Content, **options: Any) -> list[int]:
         return await asyncio.to_thread(self.methods.produce, topic, *values, **options)
 
@@ -173,6 +177,12 @@ class AsyncBroker:
 
     async def group(self, group_id: str) -> Group:
         return await asyncio.to_thread(self.methods.group, group_id)
+
+    async def groups(self) -> dict[str, str]:
+        return await asyncio.to_thread(self.methods.groups)
+
+    async def set_offset(self, group: str, topic: str, offset: int, *, partition: int = 0) -> None:
+        await asyncio.to_thread(self.methods.set_offset, group, topic, offset, partition=partition)
 
     async def wait_for_lag(
         self,
@@ -217,7 +227,3 @@ class AsyncBroker:
 
 def _refuse_crash() -> None:
     raise AssertionError(SHARED_LOOP)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,21 +8,20 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from fencepost.testing.apis import API_NAMES, NAMED, api_key, error_code
-from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError, hint
+from fencepost.testing.apis import API_NAMES, api_key, error_code
+from fencepost.testing.arguments import Content, bytes_of, check_requests_have, existing, text_of
+from fencepost.testing.errors import FaultNeverFiredError, MisuseError, RefusedError, WaitedInVainError
 from fencepost.testing.faults import AtSync, FaultKind, FaultOrder, Moment, Timed, Which
-from fencepost.testing.requests import WITH_GROUP, WITH_TRANSACTIONAL_ID, SeenRequest
+from fencepost.testing.requests import SeenRequest
 from fencepost.testing.results import Group, Partition, Record, Transaction
 
 WAIT_S: Final = 10.0
 POLL_PAUSE_S: Final = 0.005
 FENCE_TIMEOUT_MS: Final = 60_000
-
-Content = bytes | str | None
 
 
 class Fault:
@@ -130,7 +129,7 @@ class BrokerMethods(ABC):
 
     def topic(self, name: str, *, partitions: int = 1, configs: Mapping[str, object] | None = None) -> str:
         """Create a topic, and return its name. Raises MisuseError, RefusedError."""
-        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        texts = {key: text_of(value) for key, value in (configs or {}).items()}
         try:
             with self._lock:
                 self._wire().create_topic(name, partitions, texts)
@@ -147,6 +146,12 @@ class BrokerMethods(ABC):
         with self._lock:
             found: dict[str, int] = self._wire().topics()
             return found
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records. Raises MisuseError (no such topic), RefusedError."""
+        with self._lock:
+            self._leaders(topic)
+            self._wire().delete_topic(topic)
 
     def produce(
         self,
@@ -165,9 +170,11 @@ class BrokerMethods(ABC):
 
         if not values:
             raise MisuseError(f"produce({topic!r}) has no values: give one for each record, or None for a tombstone")
-        pairs = tuple((name, _bytes(value)) for name, value in (headers or {}).items())
+        pairs = tuple((name, bytes_of(value)) for name, value in (headers or {}).items())
         at_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        records = [StoredRecord(index, at_ms, _bytes(key), _bytes(value), pairs) for index, value in enumerate(values)]
+        records = [
+            StoredRecord(index, at_ms, bytes_of(key), bytes_of(value), pairs) for index, value in enumerate(values)
+        ]
         with self._lock:
             leaders = self._wire().leaders(topic)
             if leaders is None:
@@ -218,7 +225,7 @@ class BrokerMethods(ABC):
     def _leaders(self, topic: str) -> dict[int, Any]:
         wire = self._wire()
         missing = f"there is no topic {topic!r}: create it with topic({topic!r}) first"
-        leaders: dict[int, Any] = _existing(topic, wire.leaders, wire.topics, missing)
+        leaders: dict[int, Any] = existing(topic, wire.leaders, wire.topics, missing)
         return leaders
 
     # Transactions and groups
@@ -228,7 +235,7 @@ class BrokerMethods(ABC):
         missing = f"no producer has used the transactional id {transactional_id!r} yet: call init_transactions() first"
         with self._lock:
             wire = self._wire()
-            found: Transaction = _existing(transactional_id, wire.transaction, wire.transactional_ids, missing)
+            found: Transaction = existing(transactional_id, wire.transaction, wire.transactional_ids, missing)
         return found
 
     def transactions(self) -> dict[str, str]:
@@ -242,8 +249,23 @@ class BrokerMethods(ABC):
         missing = f"there is no group {group_id!r}: have a consumer join it, or commit an offset, first"
         with self._lock:
             wire = self._wire()
-            found: Group = _existing(group_id, wire.group, wire.groups, missing)
+            found: Group = existing(group_id, wire.group, wire.groups, missing)
         return found
+
+    def groups(self) -> dict[str, str]:
+        """The state of each group."""
+        with self._lock:
+            return {group_id: state for group_id, (_, state) in self._wire().groups().items()}
+
+    def set_offset(self, group: str, topic: str, offset: int, *, partition: int = 0) -> None:
+        """Commit an offset for a group from outside: the next one that it reads. Creates the group if need be.
+
+        Raises MisuseError (no such partition), RefusedError (UNKNOWN_MEMBER_ID: the group has members).
+        """
+        with self._lock:
+            if partition not in self._leaders(topic):
+                raise MisuseError(f"topic {topic!r} has no partition {partition}: it has {len(self._leaders(topic))}")
+            self._wire().set_offset(group, Partition(topic, partition), offset)
 
     def wait_for_lag(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: float = WAIT_S) -> None:
         """Wait until a group has committed all but `lag` of the records that it can read. Raises WaitedInVainError.
@@ -405,7 +427,7 @@ class BrokerMethods(ABC):
             raise MisuseError(
                 f"a fault cannot happen on {moment!r}: use 'request' (before) or 'reply' (after it is done)"
             )
-        _check_requests_have(chosen, key, named)
+        check_requests_have(chosen, key, named)
         count, after = chosen.get("count", 1), chosen.get("after", 0)
         if count is not None and count < 1:
             raise MisuseError(f"a fault for {count} requests never fires: give a count of 1 or more, or None for all")
@@ -457,38 +479,3 @@ class BrokerMethods(ABC):
             if time.monotonic() >= give_up_at_s:
                 raise WaitedInVainError(f"{failure()} after {timeout_s:g} s\n\n{self.describe()}")
             time.sleep(POLL_PAUSE_S)
-
-
-def _check_requests_have(chosen: Mapping[str, object], key: int | None, named: str) -> None:
-    """Raises MisuseError if requests of an API, None for any, have nothing that could be compared."""
-    if key is None:
-        return
-    if (chosen.get("topic") is not None or chosen.get("partition") is not None) and key not in NAMED:
-        raise MisuseError(f"{named} names no topics: leave out topic and partition")
-    if chosen.get("transactional_id") is not None and key not in WITH_TRANSACTIONAL_ID:
-        raise MisuseError(f"{named} has no transactional id: leave it out, or choose requests by client_id")
-    if chosen.get("group") is not None and key not in WITH_GROUP:
-        raise MisuseError(f"{named} names no group: leave it out, or choose requests by client_id")
-
-
-def _existing(name: str, find: Callable[[str], Any], names: Callable[[], Iterable[str]], missing: str) -> Any:
-    """Find an object by name. Raises MisuseError, with the name that was probably meant, if it does not exist.
-
-    missing: the sentence for that, with the remedy.
-    """
-    found = find(name)
-    if found is None:
-        raise MisuseError(f"{missing}; {hint(name, names())}")
-    return found
-
-
-def _bytes(content: Content) -> bytes | None:
-    if isinstance(content, str):
-        return content.encode()
-    if content is not None and not isinstance(content, bytes | bytearray | memoryview):
-        raise MisuseError(f"{content!r} is no content of a record: give bytes or text, such as json.dumps(…), or None")
-    return content
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from fencepost.in_process import FOR_TESTS, temporary_root
+from fencepost.testing.arguments import text_of
 from fencepost.testing.control import FaultState, Inside
 from fencepost.testing.errors import MisuseError
 from fencepost.testing.faults import FaultOrder
@@ -39,7 +40,7 @@ class ProcessBroker(BrokerMethods):
 
     def __init__(self, *, settings: Mapping[str, object] | None = None) -> None:
         super().__init__()
-        self._settings = {name: _text(value) for name, value in (settings or {}).items()}
+        self._settings = {name: text_of(value) for name, value in (settings or {}).items()}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -263,7 +264,3 @@ class ProcessBroker(BrokerMethods):
         if self._process is None or self._process.poll() is not None:
             raise self._not_running()
         return self._process
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

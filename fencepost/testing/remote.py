@@ -42,6 +42,10 @@ class RemoteBroker(BrokerMethods):
         self._groups.add(group_id)
         return super().group(group_id)
 
+    def set_offset(self, group: str, topic: str, offset: int, *, partition: int = 0) -> None:
+        self._groups.add(group)
+        super().set_offset(group, topic, offset, partition=partition)
+
     def wait_for_lag(self, group: str, lag: int = 0, *, topic: str | None = None, timeout: float = 10.0) -> None:
         self._groups.add(group)
         super().wait_for_lag(group, lag, topic=topic, timeout=timeout)

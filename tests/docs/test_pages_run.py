@@ -38,6 +38,7 @@ PYTHON_PAGES = (
     "security",
     "processes",
     "cluster",
+    "testing-other-languages",
 )
 OTHER_LANGUAGES = {
     "java": ("java", "mvn"),

@@ -1,0 +1,102 @@
+"""The process of the control API, until a signal or the end of its standard input."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from importlib.metadata import version
+from typing import Final
+
+import uvicorn
+
+from fencepost.in_process import Broker
+from fencepost.testing.http.app import make_app
+from fencepost.testing.http.brokers import Brokers
+
+KEEP_ALIVE_S: Final = 3600
+"""Longer than clients keep idle connections, so that none is closed under a request."""
+STOP_TIMEOUT_S: Final = 2
+MOST_CONNECTIONS: Final = 1_000
+
+
+class AddressError(Exception):
+    """The program cannot listen on an address."""
+
+
+def serve(host: str, port: int, *, as_json: bool, until_stdin_closes: bool) -> None:
+    """Serve, and return after SIGTERM, SIGINT or the end of standard input; all brokers are closed then.
+
+    Prints the address on standard output when the program is ready. Raises AddressError.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # uvicorn takes its place, and raises the signal again at its end
+    with _listening(host, port) as listener:
+        _warm_up()
+        server = _Server(make_config(listener.getsockname()[0]), as_json=as_json)
+        if until_stdin_closes:
+            threading.Thread(target=server.end_with_stdin, name="test-broker-stdin", daemon=True).start()
+        server.run(sockets=[listener])
+
+
+def make_config(host: str) -> uvicorn.Config:
+    """The HTTP server of a control API. host: the address that its brokers will listen on."""
+    return uvicorn.Config(
+        make_app(Brokers(host)),
+        log_level="warning",
+        http="h11",
+        ws="none",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_TIMEOUT_S,
+        limit_concurrency=MOST_CONNECTIONS,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    address = "127.0.0.1" if host.lower() == "localhost" else host
+    try:
+        return socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+    except OSError as error:
+        reason = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise AddressError(
+            f"cannot listen on {host}:{port}: {reason}; choose another --port, or 0 for a free one"
+        ) from None
+
+
+def _warm_up() -> None:
+    """Import all modules of brokers and operations, so that the first test does not wait for them."""
+    with Broker(durable=False) as broker:
+        broker.produce("warm-up", "")
+        broker.records("warm-up")
+        broker.describe()
+    gc.collect()
+    gc.freeze()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, *, as_json: bool) -> None:
+        super().__init__(config)
+        self._as_json = as_json
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            host, port = listener.getsockname()[:2]
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            ready = {"url": url, "pid": os.getpid(), "version": version("fencepost")}
+            print(json.dumps(ready) if self._as_json else f"test-broker ready: {url}", flush=True)  # noqa: T201
+
+    def end_with_stdin(self) -> None:
+        """Wait until standard input closes, and end the program."""
+        try:
+            while os.read(0, 65_536):
+                pass
+        except OSError:
+            pass  # there is none
+        self.should_exit = True
