@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from fencepost.testing.http.app import LONGEST_BODY_BYTES, MOST_OPERATIONS
 from fencepost.testing.http.brokers import MOST_BROKERS
 from fencepost.testing.http.operations import LONGEST_WAIT_S, MOST_RECORDS
 from fencepost.testing.http.refusals import KINDS, STATUSES
 from scripts.test_broker_page import PAGE, with_tables
 
+EXAMPLES = PAGE.parent / "examples"
+SHOWN = {
+    "java": EXAMPLES / "testing_java" / "OrdersTest.java",
+    "go": EXAMPLES / "testing_go" / "orders_test.go",
+    "js": EXAMPLES / "testing_node" / "orders.test.mjs",
+    "rust": EXAMPLES / "testing_rust" / "tests" / "orders.rs",
+}
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
@@ -28,3 +37,9 @@ def test_its_limits_are_those_of_the_code() -> None:
     assert f"and {LONGEST_WAIT_S:g} s at most" in TEXT
     assert f"`limit`, {MOST_RECORDS:,} at most" in TEXT
     assert f"a body above {LONGEST_BODY_BYTES // 1024 // 1024} MiB" in TEXT
+
+
+@pytest.mark.parametrize("language", SHOWN)
+def test_its_tests_in_other_languages_are_those_of_the_examples(language: str) -> None:
+    (shown,) = re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    assert shown.strip() in SHOWN[language].read_text(encoding="utf-8")
