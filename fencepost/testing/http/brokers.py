@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tempfile
 import threading
@@ -14,7 +13,7 @@ from fencepost.broker.config import ConfigurationError
 from fencepost.in_process import Broker
 from fencepost.testing.errors import FaultNeverFiredError, MisuseError
 from fencepost.testing.http.answers import Json
-from fencepost.testing.http.hosts import is_loopback
+from fencepost.testing.http.given_settings import check_settings
 from fencepost.testing.http.kinds import Flag, InputError, Listed, Nothing, Shape, Text, Whole
 from fencepost.testing.methods import Fault
 from fencepost.testing.process import ProcessBroker
@@ -138,7 +137,7 @@ class Brokers:
         in_process: whether it gets a process of its own. Raises TooManyBrokersError, InputError (a setting), and as
         `Broker.start`.
         """
-        _check_settings(settings)
+        check_settings(settings, in_process=in_process)
         with self._lock:
             if self._is_closed:
                 raise NoSuchBrokerError(ENDING)
@@ -232,13 +231,3 @@ def _keep(broker: Broker | ProcessBroker, id_: str) -> str | None:
     kept = Path(tempfile.mkdtemp(prefix=f"fencepost-kept-{id_}-")) / "data"
     shutil.copytree(directory, kept)
     return str(kept)
-
-
-def _check_settings(settings: Mapping[str, object]) -> None:
-    """Raises InputError for a setting that is the program's own, or that opens the broker to other machines."""
-    if "log.dirs" in settings or "log.dir" in settings:
-        raise InputError("settings has log.dirs, but data are temporary here: leave it out, and close with keep=true")
-    for name in ("listeners", "advertised.listeners"):
-        for host in re.findall(r"://(\[[^\]]*\]|[^:,]*)", str(settings.get(name, ""))):
-            if not is_loopback(host.strip("[]")):
-                raise InputError(f"settings has {name} at {host!r}, which other machines reach: give 127.0.0.1 or ::1")

@@ -47,7 +47,7 @@ def make_config(host: str) -> uvicorn.Config:
     """The HTTP server of a control API. host: the address that its brokers will listen on."""
     return uvicorn.Config(
         make_app(Brokers(host)),
-        log_level="warning",
+        log_level="error",  # it would warn of the upgrade to HTTP/2 that Java's client offers with each request
         http="h11",
         ws="none",
         server_header=False,

@@ -337,7 +337,7 @@ def test_what_a_helper_of_pytest_would_raise_is_a_refusal_with_its_sentence(api:
     ("settings", "said"),
     [
         ({"no.such": 1}, "unknown setting 'no.such'"),
-        ({"num.partitions": "many"}, "num.partitions"),
+        ({"num.partitions": "many"}, "settings: num.partitions: expected whole number"),
         ({"log.dirs": "/tmp/elsewhere"}, "data are temporary"),
         ({"listeners": "PLAINTEXT://0.0.0.0:0"}, "which other machines reach"),
         ({"advertised.listeners": "PLAINTEXT://[2001:db8::1]:9092"}, "which other machines reach"),

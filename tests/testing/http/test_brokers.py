@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -36,20 +35,6 @@ def test_a_thousand_brokers_one_after_the_other_leave_nothing() -> None:
         brokers.close(brokers.create({}, in_process=False).id)
     assert threading.active_count() == before
     assert brokers.all() == []
-
-
-def test_a_new_broker_takes_milliseconds() -> None:
-    """The aim over HTTP is 15 ms; this machine may be loaded."""
-    brokers = Brokers()
-    took_s = []
-    try:
-        for _ in range(51):
-            begun_s = time.perf_counter()
-            brokers.create({}, in_process=False)
-            took_s.append(time.perf_counter() - begun_s)
-    finally:
-        brokers.close_all()
-    assert sorted(took_s)[25] < 0.25
 
 
 def test_a_closed_broker_cannot_be_found_or_closed_again() -> None:

@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -110,6 +111,71 @@ def test_two_programs_know_nothing_of_each_other() -> None:
         first.kill()
         first.wait()
         assert other.post("/brokers").json()["broker"] == created["broker"]
+
+
+def send(url: str, request: bytes) -> bytes:
+    """Send a request as it is; return the begin of the answer."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(request)
+        return connection.recv(65_536)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n", b"200"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"421"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", b"200"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", b"200"),
+        (b"no request\r\n\r\n", b"400"),
+        (b"GET /brokers/b%ff/topics HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+    ],
+)
+def test_odd_requests_are_answered_without_a_word(request_: bytes, status: bytes) -> None:
+    with program() as (process, ready, _):
+        assert send(ready["url"], request_).split()[1] == status
+        process.terminate()
+        assert process.communicate(timeout=60) == ("", "")
+
+
+def test_a_body_may_come_in_chunks() -> None:
+    head = b"POST /brokers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
+    with program() as (_, ready, _):
+        assert send(ready["url"], head + b"\r\n\r\n2\r\n{}\r\n0\r\n\r\n").split()[1] == b"201"
+
+
+def test_a_broker_whose_client_vanished_in_a_wait_can_be_closed_at_once() -> None:
+    with program() as (process, ready, client):
+        broker = client.post("/brokers").json()["broker"]
+        client.post(f"/brokers/{broker}/topic", json={"name": "orders"})
+        host, _, port = ready["url"].removeprefix("http://").rpartition(":")
+        path = f"/brokers/{broker}/records?topic=orders&count=1&timeout=300"
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert client.delete(f"/brokers/{broker}").status_code == 200
+        process.terminate()
+        assert process.communicate(timeout=60) == ("", "")
+
+
+def test_a_broker_for_a_test_takes_milliseconds(record_property: Callable[[str, object], None]) -> None:
+    """The aim is a median of 15 ms on a quiet machine; the limit here is for a busy one."""
+    with program() as (_, _, client):
+        took_s = []
+        for _ in range(51):
+            begun_s = time.perf_counter()
+            broker = client.post("/brokers").json()["broker"]
+            took_s.append(time.perf_counter() - begun_s)
+            client.delete(f"/brokers/{broker}")
+        median_s = sorted(took_s)[25]
+        record_property("median_ms", median_s * 1000)
+        assert median_s < 0.25
+
+
+def test_an_input_that_is_closed_already_ends_it() -> None:
+    options = [*COMMAND, "--json", "--until-stdin-closes"]
+    done = subprocess.run(options, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_json_it_says_its_address_in_a_line() -> None:
