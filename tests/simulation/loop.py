@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import heapq
 import selectors
 import sys
 import warnings
@@ -130,10 +131,20 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.set_exception_handler(self._note_failure)
         self._is_over = False
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._scheduled: list[Any]  # of asyncio's loop: the heap of its timers
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
         return self._virtual.now_s
+
+    def leap(self, by_s: float, *, longer_than_s: float) -> None:
+        """Have the timers that wait for longer than this wait for so much less; all else stays as it is."""
+        now_s = self.time()
+        for handle in self._scheduled:
+            remaining_s = handle._when - now_s
+            if remaining_s > longer_than_s:
+                handle._when = now_s + max(remaining_s - by_s, 0.0)
+        heapq.heapify(self._scheduled)
 
     def bury(self) -> None:
         """Close unfinished coroutines, and those that never started: mostly tasks of dead processes.

@@ -22,7 +22,7 @@ from fencepost.broker.log.recovery import recovery_mark
 from fencepost.broker.log.segment import segment_batches, segment_reads
 from fencepost.broker.storage import file_slice
 from fencepost.history.checker import check_history
-from fencepost.history.writer import ClientHistory, HistoryWriter, ReadRecord
+from fencepost.history.writer import ClientHistory, HistoryWriter
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
@@ -32,8 +32,9 @@ from tests.simulation.broker import SimulatedBroker
 from tests.simulation.broker_cluster import BrokerCluster
 from tests.simulation.client import Disconnected
 from tests.simulation.clients.actor import Actor, Stage
-from tests.simulation.clients.cluster import EARLIEST, LATEST, Cluster
-from tests.simulation.clients.consumer import READ_COMMITTED, Consumer
+from tests.simulation.clients.cluster import LATEST, Cluster
+from tests.simulation.clients.consumer import READ_COMMITTED
+from tests.simulation.clients.final_reading import read_all
 from tests.simulation.clients.group import GroupMember
 from tests.simulation.clients.recreator import AGAIN, look_back
 from tests.simulation.clients.tenant import ACLS_VERSION, allow_everything, officer
@@ -346,33 +347,13 @@ class _Teller:
         history = stage.history.client("witness", isolation_level="read_committed")
         for topic_partition in script.recorded_partitions():
             for _ in range(FINAL_READ_ATTEMPTS):
-                if await self._read_all(witness, history, topic_partition):
+                if await read_all(witness, history, topic_partition):
                     break
                 await asyncio.sleep(1.0)
             else:
                 raise Violation(f"liveness: {topic_partition} cannot be read in {FINAL_READ_ATTEMPTS} attempts")
         for group_id in script.group_ids:
             await self._read_offsets(witness, history, group_id, script)
-
-    async def _read_all(self, witness: Cluster, history: ClientHistory, topic_partition: TopicPartition) -> bool:
-        """Read one partition from its start to its end; False when that did not work."""
-        silent = HistoryWriter(lambda line: None, witness_time).client("witness")
-        consumer = Consumer(witness, silent, isolation_level=READ_COMMITTED)
-        records: list[ReadRecord] = []
-        try:
-            start = await witness.offset(topic_partition, EARLIEST)
-            end = await witness.offset(topic_partition, LATEST)
-            call = history.final_read([(*topic_partition, start, end)])
-            consumer.assign({topic_partition: start})
-            while consumer.positions[topic_partition] < end:
-                position = consumer.positions[topic_partition]
-                records += await consumer.poll()
-                if consumer.positions[topic_partition] <= position:
-                    return False
-        except Disconnected:
-            return False
-        call.ok(records)
-        return True
 
     async def _read_offsets(self, witness: Cluster, history: ClientHistory, group_id: str, script: Script) -> None:
         member = GroupMember(witness, history, group_id, [])
@@ -409,11 +390,6 @@ class _Teller:
             for entry in outcome.history:
                 digest.update(entry)
             outcome.digest = digest.hexdigest()
-
-
-def witness_time() -> int:
-    """For histories that nobody reads."""
-    return 0
 
 
 async def _set_rules(witness: Cluster, script: Script) -> None:

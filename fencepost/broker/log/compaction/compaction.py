@@ -231,7 +231,8 @@ class RetentionRules:
             kept.append(record)
         if has_tombstone and not header.has_delete_horizon:
             return RetainedRecords(kept, self._now_ms + self._delete_retention_ms)
-        if len(kept) == header.records_count:
+        # A batch is empty already if it ended a segment, or a producer's sequence: it goes once it does not any more.
+        if len(kept) == header.records_count and (kept or must_stay):
             while kept:  # freeing the memory of a million records takes a separate step, too
                 del kept[-RECORDS_PER_STEP:]
                 yield

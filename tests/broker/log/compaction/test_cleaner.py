@@ -241,6 +241,33 @@ async def test_a_producer_goes_on_with_its_sequence_after_its_records_were_compa
     assert world.append(b"v", key=b"k", producer_id=1, producer_epoch=0, base_sequence=3).error is ErrorCode.NONE
 
 
+async def test_what_had_to_stay_empty_goes_once_it_ends_no_segment_any_more(world: LogWorld) -> None:
+    log = world.create(COMPACTED)
+    cleaned_offset, left_counts = 0, []
+    for _ in range(12):
+        for _ in range(10):
+            world.append(b"v" * 100, key=b"k")
+        cleaned_offset = await clean(world, cleaned_offset)
+        sealed_end = log.segments.active.base_offset
+        left_counts.append(sum(batch.header.last_offset < sealed_end for batch in batches(log)))
+    assert max(left_counts[6:]) <= max(left_counts[:6])
+
+
+async def test_an_emptied_batch_goes_once_its_producer_has_expired(world: LogWorld) -> None:
+    log = world.create(COMPACTED)
+    world.append(b"v", key=b"k", producer_id=1, producer_epoch=0, base_sequence=0)
+    for _ in range(20):
+        world.append(b"v" * 40, key=b"k")
+    cleaned_offset = await clean(world)
+    assert [batch.header.records_count for batch in batches(log) if batch.header.producer_id == 1] == [0]
+    world.clock.time_ms += log.config.producer_id_expiration_ms + 1
+    log.sweep(world.clock.now_ms())
+    for _ in range(20):
+        world.append(b"v" * 40, key=b"k")
+    await clean(world, cleaned_offset)
+    assert not [batch for batch in batches(log) if batch.header.producer_id == 1]
+
+
 async def test_young_records_are_left_alone(world: LogWorld) -> None:
     log = world.create(LogConfig(cleanup_policy=frozenset({"compact"}), segment_bytes=600, min_compaction_lag_ms=1000))
     log.configure(
