@@ -8,17 +8,19 @@ import signal
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from fencepost.soak.java_program import NoJavaError, compiled_class_path
 from fencepost.soak.plan import KINDS, TWO_PHASE_KINDS, Plan
 
 if TYPE_CHECKING:
+    from fencepost.soak.pieces import Pieces
     from fencepost.soak.run import Soak
 
 EXIT_FINDINGS = 1
@@ -51,6 +53,7 @@ class _Choice:
     process_count: int
     machine_count: int | None
     is_two_phase: bool
+    is_continued: bool
     is_json: bool
 
 
@@ -104,6 +107,12 @@ class _Choice:
     is_flag=True,
     help="Services that commit over a database and a topic, in place of the other clients; the database gets faults.",
 )
+@click.option(
+    "--continue",
+    "is_continued",
+    is_flag=True,
+    help="Go on with the soak of --machines that has ended in --directory, as its next piece.",
+)
 @click.option("--json", "is_json", is_flag=True, help="Print the figures as JSON.")
 def soak(**options: Any) -> None:
     """Transact while processes are killed and frozen.
@@ -122,6 +131,9 @@ def soak(**options: Any) -> None:
     database is killed (kill -9), lost and replaced by its synchronous standby, or finds its disk full; connections are
     cut before, after and within the answer to a COMMIT; others hold locks for longer than the services wait. At the
     end rows equal records, each once, and nothing is in doubt.
+
+    A soak of --machines can be done in pieces: with --continue the same brokers, database, objects, topics and clients
+    go on where the last piece has ended. The history of all pieces is checked as one, and the figures are of all.
 
     The exit code is 1 if there is an anomaly, an open transaction, or a client that never committed; 2 if the soak
     could not run.
@@ -142,17 +154,12 @@ def soak(**options: Any) -> None:
     console = Console(stderr=choice.is_json)
     # SIGTERM unwinds like Ctrl-C, so that the processes started here are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
+    earlier = _earlier(choice, console)
+    choice = choice if earlier is None else _as_before(choice, earlier)
     directory = _directory(choice, console)
     kinds, java_class_path = _clients(choice, directory, console)
     _require_services(choice, console)
-    plan = Plan(
-        kinds=kinds,
-        rate=choice.rate,
-        seed=int(time.time()) if choice.seed is None else choice.seed,
-        process_count=choice.process_count,
-        machine_count=choice.machine_count or 0,
-        is_two_phase=choice.is_two_phase,
-    )
+    plan = _plan(choice, kinds)
     console.print(
         f"{choice.minutes:g} minutes, seed {plan.seed}, {', '.join(kinds)}; everything goes to {directory}",
         highlight=False,
@@ -165,6 +172,7 @@ def soak(**options: Any) -> None:
         fault_interval_s=choice.fault_interval,
         java_class_path=java_class_path,
         console=console,
+        earlier=earlier,
     )
     try:
         report = running.run()
@@ -188,10 +196,50 @@ def _soak_of(choice: _Choice) -> type[Soak]:
     return Soak
 
 
+def _earlier(choice: _Choice, console: Console) -> Pieces | None:
+    """What the soak in the directory has had before, if it is to go on; ends the command if it cannot."""
+    if not choice.is_continued:
+        return None
+    from fencepost.soak.pieces import PiecesError, load_pieces
+
+    if choice.directory is None:
+        raise click.UsageError("--continue needs the --directory of the soak to go on with")
+    given = click.get_current_context().get_parameter_source
+    fixed = {"seed": "--seed", "kinds": "--clients", "rate": "--rate", "process_count": "--processes"}
+    for name, option in {**fixed, "is_two_phase": "--two-phase"}.items():
+        if given(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} cannot be given with --continue: it is that of the soak in the directory")
+    try:
+        pieces = load_pieces(choice.directory.resolve())
+    except PiecesError as error:
+        _refuse(console, str(error))
+    if choice.machine_count not in (None, pieces.machine_count):
+        _refuse(console, f"{choice.directory} has a soak of {pieces.machine_count} machines")
+    return pieces
+
+
+def _as_before(choice: _Choice, earlier: Pieces) -> _Choice:
+    """The options, with those of the pieces before."""
+    return replace(
+        choice, kinds=earlier.kinds, rate=earlier.rate, seed=earlier.seed, machine_count=earlier.machine_count
+    )
+
+
+def _plan(choice: _Choice, kinds: list[str]) -> Plan:
+    return Plan(
+        kinds=kinds,
+        rate=choice.rate,
+        seed=int(time.time()) if choice.seed is None else choice.seed,
+        process_count=choice.process_count,
+        machine_count=choice.machine_count or 0,
+        is_two_phase=choice.is_two_phase,
+    )
+
+
 def _directory(choice: _Choice, console: Console) -> Path:
     """The directory of the soak, which is empty; ends the command otherwise."""
     directory = (choice.directory or Path(tempfile.mkdtemp(prefix="fencepost-soak-"))).resolve()
-    if directory.exists() and any(directory.iterdir()):
+    if not choice.is_continued and directory.exists() and any(directory.iterdir()):
         _refuse(console, f"{directory} is not empty")
     directory.mkdir(parents=True, exist_ok=True)
     return directory
@@ -211,6 +259,9 @@ def _clients(choice: _Choice, directory: Path, console: Console) -> tuple[list[s
     if "aiokafka" in kinds and importlib.util.find_spec("aiokafka") is None:
         console.print("aiokafka is left out: it is not installed", style="yellow", highlight=False)
         kinds.remove("aiokafka")
+    if choice.is_continued and choice.kinds is not None and kinds != choice.kinds:
+        left_out = [kind for kind in choice.kinds if kind not in kinds]
+        _refuse(console, f"{directory} has a soak with {', '.join(left_out)}, which cannot run now")
     if not kinds:
         _refuse(console, f"no clients are left; this soak has {', '.join(of_this_soak)}")
     return kinds, java_class_path

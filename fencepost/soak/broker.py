@@ -105,6 +105,11 @@ class Broker:
         if not self.is_held:
             self.raise_if_dead()
 
+    @property
+    def process_id(self) -> int | None:
+        """That of the process; None if it has none."""
+        return None if self._process is None else self._process.pid
+
     def spawn(self) -> None:
         """Start the process; `is_ready` reports when it serves."""
         command = [

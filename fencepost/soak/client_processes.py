@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from fencepost.soak.client_process import ClientProcess, Surroundings, is_known
 from fencepost.soak.plan import ExitCode, Slot
@@ -26,11 +28,16 @@ class Post:
 
 
 class Crew:
-    """The client processes of all slots. The caller must call `look` regularly: nothing happens in between."""
+    """The client processes of all slots. The caller must call `look` regularly: nothing happens in between.
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    lives: how many each slot has had in earlier soaks, by its name.
+    """
+
+    def __init__(self, surroundings: Surroundings, lives: Mapping[str, int] = MappingProxyType({})) -> None:
         self.plan = surroundings.plan
         self.posts = {slot: Post(slot) for slot in surroundings.plan.slots()}
+        for slot, post in self.posts.items():
+            post.lives = lives.get(slot.name, 0)
         self.ends: Counter[str] = Counter()  # ends of sessions without a signal, by reason
         self.failures: list[str] = []  # unexpected ends
         self.hung: list[str] = []

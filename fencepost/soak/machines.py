@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,18 @@ from fencepost.soak import busy_objects
 from fencepost.soak.broker import Broker
 from fencepost.soak.busy_objects import NO_TROUBLE, Trouble, set_trouble
 from fencepost.soak.free_port import free_port
+from fencepost.soak.holdings import Holdings, files_in, resident_bytes_of, rows_of
+from fencepost.soak.pieces import POSTGRES
 from fencepost.soak.process_family import freeze_family, thaw
-from fencepost.soak.trial_services import USER, Service, postgres_programs, trial_objects, trial_postgres
+from fencepost.soak.trial_services import (
+    USER,
+    Service,
+    give,
+    postgres_programs,
+    trial_objects,
+    trial_postgres,
+    unprivileged,
+)
 
 COMMAND_TIMEOUT_S = 60.0
 ALL_ALIVE_TIMEOUT_S = 60.0
@@ -28,7 +39,8 @@ LOOK_S = 0.5
 
 
 class Machines:
-    """directory: gets a scratch directory and a log file for each broker, and those of the stores.
+    """directory: gets a scratch directory and a log file for each broker, and the data of the stores. These go on with
+    what they find.
 
     settings: Kafka settings of all brokers. count: of the brokers, whose node ids begin with 1.
     held:     nodes with a fault, which may be down.
@@ -96,9 +108,12 @@ class Machines:
                 tempfile.TemporaryDirectory(prefix="fencepost-", ignore_cleanup_errors=True)
             )
             os.chmod(short, 0o755)
+            self._stores.callback(self._keep, Path(short))
+            self._take_up(Path(short))
             log = self._directory / "postgres.log"
             self.database = self._stores.enter_context(trial_postgres(Path(short), log=log, ends_with_parent=False))
-            self._objects_directory.mkdir()
+            self._objects_directory.mkdir(exist_ok=True)
+            set_trouble(self._objects_directory, NO_TROUBLE)
             self.objects = self._stores.enter_context(
                 trial_objects(
                     self._objects_directory, free_port(), module=busy_objects.__name__, ends_with_parent=False
@@ -119,6 +134,35 @@ class Machines:
         for service in list(self._frozen):
             self.thaw(service)
         self._stores.close()
+
+    # What is kept from one soak to the next
+
+    def _take_up(self, short: Path) -> None:
+        """Let PostgreSQL go on with the data that an earlier soak has left."""
+        kept, data = self._directory / POSTGRES, short / "data"
+        if not kept.exists():
+            return
+        shutil.move(kept, data)
+        how = unprivileged()
+        for path in (data, *data.rglob("*")):
+            give(path, how)
+
+    def _keep(self, short: Path) -> None:
+        """Put the data of PostgreSQL, which has ended, beside all else."""
+        if (short / "data").exists():
+            shutil.move(short / "data", self._directory / POSTGRES)
+
+    def holdings(self) -> Holdings:
+        """Count what the cluster keeps now."""
+        objects, object_bytes = files_in([self._objects_directory / "buckets"])
+        _, local_bytes = files_in(broker.data_directory for broker in self._brokers.values())
+        return Holdings(
+            objects,
+            object_bytes,
+            rows_of(self._psql()),
+            local_bytes,
+            [resident_bytes_of(broker.process_id) for broker in self._brokers.values()],
+        )
 
     # The stores
 
@@ -157,12 +201,15 @@ class Machines:
 
     def cut_connections(self, share: float) -> list[str]:
         """The command that ends this share of PostgreSQL's sessions, by chance."""
-        _, _, sockets = self.database.url.partition("host=")
         ends = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' "
             f"AND pid <> pg_backend_pid() AND random() < {share}"
         )
-        return [str(postgres_programs() / "psql"), "-h", sockets, "-U", USER, "-d", "postgres", "-c", ends]
+        return [*self._psql(), "-c", ends]
+
+    def _psql(self) -> list[str]:
+        _, _, sockets = self.database.url.partition("host=")
+        return [str(postgres_programs() / "psql"), "-h", sockets, "-U", USER, "-d", "postgres"]
 
     # At the end
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
+MB: Final = 1_000_000
 FAULT_TITLES = {
     "broker_kills": "broker: kill -9",
     "broker_restarts": "broker: SIGTERM and restart",
@@ -98,6 +100,7 @@ class SoakReport:
     directory: str
     process_count: int = 1  # of the broker
     machine_count: int = 0  # of a cluster of machines
+    pieces_count: int = 1  # of the soak; all figures are of all of them together
     duration_s: float = 0.0
     operations: int = 0
     records_sent: int = 0
@@ -109,6 +112,7 @@ class SoakReport:
     fenced_zombies: int = 0
     sessions: dict[str, int] = field(default_factory=dict)  # reasons of ends without a signal
     recoveries_s: list[float] = field(default_factory=list)
+    holdings: list[dict[str, Any]] = field(default_factory=list)  # at the end of each piece
     partitions_offline: int = 0
     visible_records: int = 0
     aborted_records: int = 0
@@ -137,11 +141,32 @@ class SoakReport:
             return {**MACHINE_FAULT_TITLES, **of_clients}
         return FAULT_TITLES if self.process_count == 1 else {**FAULT_TITLES, **PROCESS_FAULT_TITLES}
 
+    def _pieces_text(self) -> str:
+        return f"{self.pieces_count:,}; {self.duration_s / 60:.1f} minutes"
+
+    def _show_holdings(self, console: Console) -> None:
+        """Print what the cluster has kept at the end of each piece, if that was counted."""
+        if not self.holdings:
+            return
+        table = Table(
+            *("piece", "objects", "MB of objects", "rows", "MB local", "MB resident"),
+            title="kept at the end of each piece",
+            title_justify="left",
+        )
+        for number, one in enumerate(self.holdings, 1):
+            rows = ", ".join(f"{table_name} {count:,}" for table_name, count in one["rows"].items() if count)
+            resident = " ".join(f"{size_bytes / MB:.0f}" for size_bytes in one["resident_bytes"] if size_bytes >= 0)
+            sizes = f"{one['object_bytes'] / MB:.1f}", rows, f"{one['local_bytes'] / MB:.1f}", resident
+            table.add_row(str(number), f"{one['objects']:,}", *sizes)
+        console.print(table)
+
     def show(self, console: Console) -> None:
         """Print the report as a table for people."""
-        table = Table(
-            "", "", show_header=False, title=f"Soak of {self.minutes:g} minutes, seed {self.seed}", title_justify="left"
-        )
+        in_pieces = f" in {self.pieces_count} pieces" if self.pieces_count > 1 else ""
+        title = f"Soak of {self.minutes:g} minutes{in_pieces}, seed {self.seed}"
+        table = Table("", "", show_header=False, title=title, title_justify="left")
+        if self.pieces_count > 1:
+            table.add_row("pieces, and their time with start and checks", self._pieces_text())
         committed = sum(self.committed.values())
         if self.doubts is None:
             table.add_row("operations in the history", f"{self.operations:,}")
@@ -177,6 +202,7 @@ class SoakReport:
         table.add_row("anomalies", f"{sum(self.anomalies.values()):,}")
         table.add_row("other findings", f"{len(self.findings):,}")
         console.print(table)
+        self._show_holdings(console)
         for note in self.notes:
             console.print(f"note: {note}", highlight=False, soft_wrap=True, markup=False)
         for text in [*self.findings, *self.anomaly_texts]:

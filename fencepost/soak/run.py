@@ -22,6 +22,7 @@ from fencepost.soak.figures import figures_of
 from fencepost.soak.final_read import ClosingError, Examiner, wait_until_settled
 from fencepost.soak.machines import Machines
 from fencepost.soak.nemesis import Nemesis
+from fencepost.soak.pieces import Pieces, begin_piece
 from fencepost.soak.plan import Plan
 from fencepost.soak.report import SoakReport
 from fencepost.soak.trial_services import TrialError
@@ -60,7 +61,7 @@ LOST = b"records are lost"
 
 class Soak:
     """directory: gets history.jsonl, nemesis.log, broker.log, data/, clients/ (of several machines: broker-1.log and so
-    on, and the logs of their stores). java_class_path: None without Java."""
+    on, and their stores). java_class_path: None without Java. earlier: the pieces of this soak before this one."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class Soak:
         java_class_path: str | None,
         console: Console,
         database_urls: Sequence[str] = (),
+        earlier: Pieces | None = None,
     ) -> None:
         self.report = SoakReport(
             seed=plan.seed,
@@ -85,7 +87,11 @@ class Soak:
         self._console = console
         self._began_at_s = time.monotonic()
         self._log = (directory / "nemesis.log").open("a", buffering=1)
+        self._directory = directory
         self._history_path = directory / "history.jsonl"
+        self._pieces = earlier or Pieces.none_yet(plan)
+        if earlier is not None:
+            begin_piece(directory, earlier)
         self._history = HistoryWriter.open(self._history_path)
         logs_directory = directory / "clients"
         logs_directory.mkdir(exist_ok=True)
@@ -99,16 +105,20 @@ class Soak:
         self._surroundings = Surroundings(
             plan, self._broker.bootstrap_servers, self._history_path, logs_directory, java_class_path, database_urls
         )
-        self._crew = Crew(self._surroundings)
+        self._crew = Crew(self._surroundings, self._pieces.lives)
         self._nemesis = Nemesis(
             self._broker,
             self._crew,
-            random.Random(plan.seed),
+            random.Random(plan.seed + self._pieces.count),
             interval_s=fault_interval_s,
             longest_outage_s=min(LONGEST_OUTAGE_S, minutes * 60 * OUTAGE_SHARE) if plan.machine_count else 0.0,
             say=self._say,
         )
+        self._nemesis.counts.update(self._pieces.faults)
+        self._nemesis.fenced_zombies_count = self._pieces.fenced_zombies
+        self._crew.ends.update(self._pieces.sessions)
         self._progress_at_s = 0.0
+        self._history_bytes = 0
 
     def run(self) -> SoakReport:
         """Run the soak. No process is left, even after an exception; all files are kept."""
@@ -125,6 +135,7 @@ class Soak:
             self._end()
         self._sum_up()
         self._check()
+        self._end_piece()
         self._log.close()
         return self.report
 
@@ -135,6 +146,8 @@ class Soak:
         self._broker.spawn()
         self._wait_for_broker()
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
+        if self._pieces.count:
+            return
         wanted = [NewTopic(topic, count, 1) for topic, count in self._plan.topics().items()]
         for created in admin.create_topics(wanted).values():
             created.result(CREATE_TIMEOUT_S)
@@ -173,7 +186,10 @@ class Soak:
         self.report.findings += [f"left open: {one}" for one in wait_until_settled(bootstrap_servers)]
         examiner = Examiner(bootstrap_servers, self._plan.partitions())
         self.report.findings += examiner.unstable_partitions()
+        if isinstance(self._broker, Machines):
+            self.report.holdings.append(self._broker.holdings().as_object())
         self._say("final read")
+        self._history_bytes = self._history_path.stat().st_size
         client = self._history.client("final-read", isolation_level="read_committed")
         visible = examiner.record_everything(client)
         examiner.record_offsets(client, self._plan.kinds)
@@ -231,12 +247,17 @@ class Soak:
 
     def _sum_up(self) -> None:
         report, crew, nemesis = self.report, self._crew, self._nemesis
-        report.duration_s = time.monotonic() - self._began_at_s
+        report.duration_s = self._pieces.duration_s + time.monotonic() - self._began_at_s
+        report.pieces_count = self._pieces.count + 1
+        report.minutes += self._pieces.minutes
+        report.holdings[:0] = self._pieces.holdings
+        report.findings[:0] = self._pieces.findings
         self._count()
         report.faults = dict(nemesis.counts)
         report.fenced_zombies = nemesis.fenced_zombies_count
         report.sessions = dict(crew.ends)
-        report.recoveries_s = [round(recovery_s, 3) for recovery_s in self._broker.recoveries_s]
+        recoveries_s = [round(recovery_s, 3) for recovery_s in self._broker.recoveries_s]
+        report.recoveries_s = [*self._pieces.recoveries_s, *recoveries_s]
         report.findings += nemesis.findings
         for path in self._broker.log_paths:
             log = path.read_bytes() if path.exists() else b""
@@ -259,6 +280,19 @@ class Soak:
         report.findings += [
             f"no {kind} client committed anything" for kind, count in report.committed.items() if not count
         ]
+        report.findings = list(dict.fromkeys(report.findings))  # logs have those of the pieces before, too
+
+    def _end_piece(self) -> None:
+        """Note what the next piece has to know; not of one that did not come to its final read."""
+        if not self._history_bytes or not isinstance(self._broker, Machines):
+            return
+        report, pieces = self.report, self._pieces
+        pieces.count, pieces.minutes, pieces.duration_s = report.pieces_count, report.minutes, report.duration_s
+        pieces.history_bytes = self._history_bytes
+        pieces.lives = {slot.name: post.lives for slot, post in self._crew.posts.items()}
+        pieces.faults, pieces.fenced_zombies, pieces.sessions = report.faults, report.fenced_zombies, report.sessions
+        pieces.recoveries_s, pieces.findings, pieces.holdings = report.recoveries_s, report.findings, report.holdings
+        pieces.save(self._directory)
 
     def _count(self) -> None:
         """Count the work of the clients."""

@@ -81,6 +81,29 @@ def test_clients_come_through_faults_of_machines_and_of_the_stores_that_they_sha
     assert {path.name for path in (tmp_path / "soak").iterdir()} >= {"broker-3.log", "postgres.log", "objects"}
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_soak_of_machines_goes_on_in_a_second_piece(tmp_path: Path) -> None:
+    always = "--minutes", "0.1", "--machines", "3", "--fault-interval", "0.8"
+    exit_code, first, said = soak(
+        tmp_path / "soak", *always, "--seed", "8", "--rate", "60", "--clients", "kafka-python,confluent"
+    )
+    assert exit_code == 0, said
+    exit_code, report, said = soak(tmp_path / "soak", *always, "--continue")
+    assert exit_code == 0, said
+    assert (report["anomalies"], report["findings"]) == ({}, [])
+    assert (report["seed"], report["pieces_count"]) == (8, 2)
+    assert report["minutes"] == pytest.approx(0.2)
+    assert report["duration_s"] > first["duration_s"]
+    assert all(report["faults"][fault] >= count for fault, count in first["faults"].items())
+    assert sum(report["committed"].values()) > sum(first["committed"].values())
+    assert report["visible_records"] > first["visible_records"] > 0
+    kept = report["holdings"]
+    assert kept[:1] == first["holdings"]
+    assert all(one["rows"]["partitions"] == 20 and one["local_bytes"] > 0 for one in kept)
+    assert all(len(one["resident_bytes"]) == 3 and min(one["resident_bytes"]) > 0 for one in kept)
+
+
 def test_machines_and_processes_exclude_each_other(tmp_path: Path) -> None:
     exit_code, _, said = soak(tmp_path / "soak", "--minutes", "0.1", "--machines", "3", "--processes", "2")
     assert exit_code == 2

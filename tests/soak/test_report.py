@@ -7,6 +7,7 @@ import json
 
 from rich.console import Console
 
+from fencepost.soak.holdings import NO_MEMORY, Holdings
 from fencepost.soak.report import Doubts, SoakReport
 
 
@@ -62,3 +63,30 @@ def test_services_have_a_time_in_doubt_and_faults_of_their_database() -> None:
     assert "operations in the history" not in text
     assert json.loads(json.dumps(report.as_object()))["doubts"]["longest_s"] == 4.0
     assert str(Doubts.of([], [])) == "median 0.0 ms, longest 0.0 s"
+
+
+def test_the_report_has_the_pieces_with_what_the_cluster_has_kept_at_the_end_of_each() -> None:
+    first = Holdings(0, 0, {"tail": 9, "deletions": 0}, 2_500_000, [61_000_000, NO_MEMORY])
+    second = Holdings(12, 7_900_000, {"tail": 40, "segments": 4}, 3_000_000, [62_000_000, 63_000_000])
+    text = shown(
+        SoakReport(
+            minutes=10,
+            seed=1,
+            directory="d",
+            machine_count=3,
+            pieces_count=2,
+            duration_s=900.0,
+            holdings=[first.as_object(), second.as_object()],
+        )
+    )
+    assert "Soak of 10 minutes in 2 pieces, seed 1" in text
+    assert "2; 15.0 minutes" in text
+    assert "tail 9 " in text
+    assert "61 " in text
+    assert "tail 40, segments 4" in text
+    assert "62 63" in text
+    assert "deletions" not in text
+
+
+def test_a_soak_in_one_piece_says_nothing_of_pieces() -> None:
+    assert "piece" not in shown(SoakReport(minutes=1, seed=1, directory="d"))
