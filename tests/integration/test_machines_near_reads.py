@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import struct
 import subprocess
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +15,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from fencepost.protocol.record_batch import iterate_batches
+from fencepost.protocol.schema import decode
 from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import KAFKA_VERSION
 from tests.broker.metrics.test_broker_families import values_of
@@ -20,12 +27,15 @@ from tests.support.conditions import until
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer
 from tests.support.postgres import PostgresServer
+from tests.support.steady_clients import READERS_IN_RACKS
+from tests.support.wire import request_frame
 
 pytestmark = pytest.mark.integration
 
 TOPIC = "near"
 COUNT = 300
 VALUE_BYTES = 20_000
+FETCH_VERSION, FETCHED_BYTES, READ_BY_EACH = 12, 65_536, 20
 
 
 class Racks:
@@ -149,6 +159,37 @@ def test_sealed_records_are_read_in_the_rack_and_the_rest_at_the_leader(racks: R
     assert racks.read_at(other) == served
 
 
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("client", READERS_IN_RACKS)
+def test_clients_of_other_languages_read_in_their_rack_and_come_back_for_the_end(
+    racks: Racks, tmp_path: Path, client: str
+) -> None:
+    command = READERS_IN_RACKS[client](tmp_path)
+    visible = write(racks, transactional=True)
+    until_sealed(racks)
+    leader = racks.leader
+    other = racks.other(leader)
+    with (tmp_path / "read").open("wb") as found, (tmp_path / "errors").open("wb") as errors:
+        reader = subprocess.Popen(
+            [*command, racks.machines.bootstrap, TOPIC, "abc"[other - 1]], stdout=found, stderr=errors
+        )
+
+    def read_so_far() -> list[int]:
+        return [int(line) for line in (tmp_path / "read").read_text().splitlines()]
+
+    try:
+        until(lambda: len(read_so_far()) >= len(visible), timeout_s=120)
+        visible += write(racks, first=COUNT)
+        until(lambda: len(read_so_far()) >= len(visible), timeout_s=120)
+        assert read_so_far() == visible
+        # kafka-python goes back to the leader after each answer of another broker.
+        least_share = 0.1 if client == "kafka-python" else 0.6
+        assert racks.read_at(other) > least_share * COUNT * VALUE_BYTES, (tmp_path / "errors").read_text()
+    finally:
+        reader.kill()
+        reader.wait()
+
+
 def test_javas_consumer_reads_in_its_rack(racks: Racks) -> None:
     visible = write(racks, transactional=True)
     until_sealed(racks)
@@ -224,3 +265,82 @@ def test_a_topic_that_is_created_again_shows_nothing_of_the_deleted_one(racks: R
     admin.create_topics([NewTopic(TOPIC, 1, config={"segment.bytes": "1048576"})])[TOPIC].result(60)
     visible = write(racks, first=500_000)
     assert read(racks, rack, len(visible)) == visible
+
+
+async def fetch(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], offset: int, rack: str) -> PartitionData:
+    """One Fetch of the topic's only partition."""
+    asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCHED_BYTES)
+    request = FetchRequest(
+        max_wait_ms=1_000, min_bytes=1, rack_id=rack, topics=[FetchTopic(topic=TOPIC, partitions=[asked])]
+    )
+    reader, writer = streams
+    writer.write(request_frame(request, FETCH_VERSION))
+    (length,) = struct.unpack(">i", await reader.readexactly(4))
+    response = decode(FetchResponse, await reader.readexactly(length), FETCH_VERSION, 5)
+    found: PartitionData = response.responses[0].partitions[0]
+    return found
+
+
+async def read_as_a_thousand(racks: Racks, leader: int, near: int) -> list[list[int]]:
+    """The offsets that each of a thousand consumers on one host, with one client id, gets at the broker of its rack."""
+    rack = "abc"[near - 1]
+
+    async def opened(node_id: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = racks.machines[node_id].bootstrap.rsplit(":", 1)
+        return await asyncio.open_connection(host, int(port))
+
+    async def read_one() -> list[int]:
+        at_leader, here = await opened(leader), await opened(near)
+        sent = await fetch(at_leader, 0, rack)
+        assert (sent.preferred_read_replica, bytes(sent.records or b"")) == (near, b"")
+        offsets: list[int] = []
+        while len(offsets) < READ_BY_EACH:
+            found = await fetch(here, offsets[-1] + 1 if offsets else 0, rack)
+            assert found.error_code == 0
+            assert found.preferred_read_replica == -1
+            for batch in iterate_batches(memoryview(found.records or b"")):
+                offsets += range(batch.header.base_offset, batch.header.last_offset + 1)
+        for _, writer in (at_leader, here):
+            writer.close()
+        return offsets
+
+    return await asyncio.gather(*(read_one() for _ in range(1_000)))
+
+
+def peak_bytes(racks: Racks, node_id: int) -> int:
+    status = Path(f"/proc/{racks.machines[node_id].process_id}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) * 1024
+
+
+@pytest.mark.timeout(400)
+def test_a_thousand_consumers_of_a_rack_share_the_downloads_and_producers_go_on(racks: Racks) -> None:
+    write(racks)
+    until_sealed(racks)
+    leader = racks.leader
+    near = racks.other(leader)
+    before = peak_bytes(racks, near)
+    waits_s: list[float] = []
+    is_over = threading.Event()
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": racks.machines.bootstrap, "linger.ms": 0})
+        while not is_over.is_set():
+            began_s = time.monotonic()
+            producer.produce(TOPIC, b"meanwhile", partition=0)
+            assert producer.flush(60) == 0
+            waits_s.append(time.monotonic() - began_s)
+            time.sleep(0.05)
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    try:
+        found = asyncio.run(read_as_a_thousand(racks, leader, near))
+    finally:
+        is_over.set()
+        producing.join()
+    assert all(offsets[:READ_BY_EACH] == list(range(READ_BY_EACH)) for offsets in found)
+    assert racks.figure(near, "fencepost_engine_brought_bytes_total") < 2 * COUNT * VALUE_BYTES, "once for all"
+    grown = peak_bytes(racks, near) - before
+    assert grown < 256 * 1024 * 1024, grown
+    assert len(waits_s) > 10
+    assert max(waits_s) < 10, sorted(waits_s)[-5:]

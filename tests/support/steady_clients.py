@@ -43,30 +43,40 @@ def _python(client: str) -> Command:
     return lambda _: [sys.executable, "-m", "tests.compat.steady", client]
 
 
-def _go(client: str) -> Command:
+def _go(client: str, kind: str) -> Command:
     def build(directory: Path) -> Sequence[str]:
-        folder, program = CLIENTS_FOLDER / client, directory / f"{client}-steady"
+        folder, program = CLIENTS_FOLDER / client, directory / f"{client}-{kind}"
         environment = {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
         fetch(["go", "mod", "download"], cwd=folder, environment=environment)
-        call(["go", "build", "-buildvcs=false", "-o", str(program), "./steady"], cwd=folder, environment=environment)
+        call(["go", "build", "-buildvcs=false", "-o", str(program), f"./{kind}"], cwd=folder, environment=environment)
         return [str(program)]
 
     return build
 
 
-def _kafkajs(_: Path) -> Sequence[str]:
-    *node, main = build_node(CLIENTS["kafkajs"])
-    return [*node, str(Path(main).parent / "steady.mjs")]
+def _kafkajs(kind: str) -> Command:
+    def build(_: Path) -> Sequence[str]:
+        *node, main = build_node(CLIENTS["kafkajs"])
+        return [*node, str(Path(main).parent / f"{kind}.mjs")]
+
+    return build
 
 
 COMMANDS: Mapping[str, Command] = {
     "librdkafka": _python("confluent_kafka"),
     "Java": _java,
-    "franz-go": _go("franz-go"),
-    "sarama": _go("sarama"),
-    "KafkaJS": _kafkajs,
+    "franz-go": _go("franz-go", "steady"),
+    "sarama": _go("sarama", "steady"),
+    "KafkaJS": _kafkajs("steady"),
     "kafka-python": _python("kafka_python"),
 }
+READERS_IN_RACKS: Mapping[str, Command] = {
+    "franz-go": _go("franz-go", "near"),
+    "sarama": _go("sarama", "near"),
+    "KafkaJS": _kafkajs("near"),
+    "kafka-python": lambda _: [sys.executable, "-m", "tests.compat.near"],
+}
+"""Programs with the arguments BOOTSTRAP TOPIC RACK, which print the first six bytes of each committed record."""
 
 
 class SteadyClient:

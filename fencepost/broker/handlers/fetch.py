@@ -268,8 +268,8 @@ class _Fetch:
                 partition.answer = diverged
                 return
         if self._rack and self._services.near_reads is not None:
-            reader = self._context.client_host, self._context.client_id or ""
-            elsewhere = self._services.near_reads.elsewhere(self._rack, reader, log, wanted, self._isolation)
+            connection_id = self._context.connection.connection_id
+            elsewhere = self._services.near_reads.elsewhere(self._rack, connection_id, log, wanted, self._isolation)
             if elsewhere is not None:
                 self._is_sent_away = True
                 partition.answer = elsewhere

@@ -126,6 +126,27 @@ ENGINE_FAMILIES: Final = (
         _value(lambda figures: figures.fetched_bytes),
     ),
     Family(
+        "fencepost_engine_brought_blocks_total",
+        COUNTER,
+        "Blocks of sealed segments, of 4 MB, that were downloaded for consumers of old records.",
+        (),
+        _value(lambda figures: figures.fetched_blocks),
+    ),
+    Family(
+        "fencepost_engine_block_reads_total",
+        COUNTER,
+        "Reads of old records that blocks on this broker's disk answered.",
+        (),
+        _value(lambda figures: figures.block_reads),
+    ),
+    Family(
+        "fencepost_engine_block_read_bytes_total",
+        COUNTER,
+        "Bytes of record batches in these answers: above the bytes that were brought, as consumers shared blocks.",
+        (),
+        _value(lambda figures: figures.block_read_bytes),
+    ),
+    Family(
         "fencepost_engine_read_replicas",
         GAUGE,
         "Partitions that other brokers lead, and whose sealed segments this broker serves to consumers in its rack.",

@@ -42,6 +42,8 @@ ReplyFrame = ReplyChunks | None
 
 MAX_ANSWERED_BEFORE_WRITER = 4
 """Woken polls that are answered before the request that woke them; thousands of them must not delay that request."""
+MAX_ANSWERED_IN_A_STEP = 64
+"""An answer takes some 0.1 ms, and a thousand consumers may wait for one partition."""
 
 
 class LongPoll(ABC, Generic[Response]):
@@ -147,9 +149,7 @@ class LongPolls:
 
     def schedule(self, pending: PendingReply) -> None:
         """Poll it in this step or the loop's next turn."""
-        if not self._is_scheduled:
-            asyncio.get_running_loop().call_soon(self._answer_woken)
-            self._is_scheduled = True
+        self._answer_in_next_turn()
         self.woken_polls.append(pending)
 
     def answer_first_woken(self) -> None:
@@ -164,5 +164,13 @@ class LongPolls:
     def _answer_woken(self) -> None:
         self._is_scheduled = False
         woken_polls = self.woken_polls
-        for _ in range(len(woken_polls)):  # polls that these wake are polled in the next turn
+        # Polls that these wake are polled in the next turn.
+        for _ in range(min(len(woken_polls), MAX_ANSWERED_IN_A_STEP)):
             woken_polls.popleft().answer_if_possible()
+        if woken_polls:
+            self._answer_in_next_turn()
+
+    def _answer_in_next_turn(self) -> None:
+        if not self._is_scheduled:
+            asyncio.get_running_loop().call_soon(self._answer_woken)
+            self._is_scheduled = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -31,10 +32,10 @@ of a partition once a minute at most, and fetches nothing meanwhile."""
 OF_LIBRDKAFKA: Final = "rdkafka"
 """In the name or the version of the software of clients that use it."""
 NO_NODE: Final = -1
-MOST_REMEMBERED: Final = 10_000
+MOST_REMEMBERED: Final = 50_000
 
-Reader = tuple[str, str, TopicPartition]
-"""Address and client id of a consumer, and a partition."""
+Reader = tuple[int, TopicPartition]
+"""Connection of a consumer, and a partition. Address and client id do not tell consumers of one service apart."""
 
 
 class NearReads:
@@ -54,7 +55,7 @@ class NearReads:
         self._placement = placement
         self._replicas = replicas
         self._monotonic_s = monotonic_s
-        self._sent_s: dict[Reader, float] = {}
+        self._sent_s: OrderedDict[Reader, float] = OrderedDict()
 
     def nodes_named(self, topic_partition: TopicPartition, topic_id: bytes, leader_id: int) -> list[int]:
         """The brokers, in order of their racks, that consumers of other racks than the leader's read at.
@@ -68,19 +69,16 @@ class NearReads:
         return [node_id for rack, node_id in chosen.items() if leader_id not in in_racks[rack]]
 
     def elsewhere(
-        self, rack: str, reader: tuple[str, str], log: FetchedLog, wanted: FetchedPartition, isolation: Isolation
+        self, rack: str, connection_id: int, log: FetchedLog, wanted: FetchedPartition, isolation: Isolation
     ) -> PartitionData | None:
-        """The answer to a consumer in a rack that reads a log, which this broker leads, if it shall read elsewhere.
-
-        reader: its address and client id.
-        """
+        """The answer to a consumer in a rack that reads a log, which this broker leads, if it shall read elsewhere."""
         name, offset = log.topic_partition, wanted.fetch_offset
         if rack == self._rack or not log.log_start_offset <= offset < self._replicas.sealed_bound(name, isolation):
             return None
         nodes = self._in_racks().get(rack)
         if not nodes or name.topic in INTERNAL_TOPICS:
             return None
-        if not self._may_send((*reader, name)):
+        if not self._may_send((connection_id, name)):
             return None
         answer = _elsewhere(wanted, _choose(nodes, name, log.topic_id))
         answer.high_watermark, answer.last_stable_offset = log.high_watermark, log.last_stable_offset
@@ -134,9 +132,10 @@ class NearReads:
         sent_s = self._sent_s.get(reader)
         if sent_s is not None and now_s - sent_s < STAYS_S:
             return False
-        if len(self._sent_s) >= MOST_REMEMBERED:
-            self._sent_s.clear()
         self._sent_s[reader] = now_s
+        self._sent_s.move_to_end(reader)
+        if len(self._sent_s) > MOST_REMEMBERED:
+            self._sent_s.popitem(last=False)
         return True
 
 

@@ -11,7 +11,13 @@ from contextvars import ContextVar
 import pytest
 
 from fencepost.broker.requests.api import CloseConnection
-from fencepost.broker.requests.long_polls import MAX_ANSWERED_BEFORE_WRITER, LongPoll, LongPolls, PendingReply
+from fencepost.broker.requests.long_polls import (
+    MAX_ANSWERED_BEFORE_WRITER,
+    MAX_ANSWERED_IN_A_STEP,
+    LongPoll,
+    LongPolls,
+    PendingReply,
+)
 
 Reply = tuple[object, BaseException | None]
 
@@ -97,6 +103,21 @@ async def test_only_a_few_woken_polls_are_answered_at_once(polls: LongPolls) -> 
     polls.answer_first_woken()
     assert order == clients[:MAX_ANSWERED_BEFORE_WRITER]
     await turn()
+    assert order == clients
+
+
+async def test_a_thousand_woken_polls_are_answered_in_steps_that_others_come_between(polls: LongPolls) -> None:
+    order: list[Client] = []
+    clients = [Client(polls, order=order) for _ in range(1_000)]
+    for client in clients:
+        client.waiting.happens()
+    turns = 0
+    while len(order) < 1_000:
+        before = len(order)
+        await turn()
+        turns += 1
+        assert len(order) - before <= MAX_ANSWERED_IN_A_STEP
+    assert turns == -(-1_000 // MAX_ANSWERED_IN_A_STEP)
     assert order == clients
 
 

@@ -19,6 +19,7 @@ class EngineFigures(NamedTuple):
     tail_bytes:         size of its tails, in PostgreSQL or in objects of flushes; as of the last pass of sealing.
     tail_budget_bytes:  beyond it, segments are sealed.
     sealed_segments, sealed_bytes:   stored as objects. fetched_segments, fetched_bytes: fetched for readers.
+    fetched_blocks:     fetched for readers. block_reads, block_read_bytes: reads that blocks here have answered.
     read_replicas:      partitions that other brokers lead, and this one serves. replica_read_bytes: sent of them.
     merged_segments:    sealed segments that were merged into larger ones.
     removed_leftovers:  partitions that other brokers lead, and whose files were removed from this one's disk.
@@ -40,6 +41,9 @@ class EngineFigures(NamedTuple):
     sealed_bytes: int
     fetched_segments: int
     fetched_bytes: int
+    fetched_blocks: int
+    block_reads: int
+    block_read_bytes: int
     read_replicas: int
     replica_read_bytes: int
     merged_segments: int

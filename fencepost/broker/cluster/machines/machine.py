@@ -294,7 +294,8 @@ class MachineEngine:
     def figures(self) -> EngineFigures:
         """The figures of this broker, as of now."""
         flushes, member, sealed = self.shared_log, self._member, self.sealed
-        uploads, fetches, replicas = sealed.uploads, sealed.fetches, sealed.replicas
+        uploads, replicas = sealed.uploads, sealed.replicas
+        fetches = [sealed.fetches] if replicas is None else [sealed.fetches, replicas.fetches]
         return EngineFigures(
             flushes={"rows": flushes.flushes_count - flushes.large_count, "objects": flushes.large_count},
             flushed_bytes={"rows": flushes.flushed_bytes - flushes.large_bytes, "objects": flushes.large_bytes},
@@ -306,8 +307,11 @@ class MachineEngine:
             tail_budget_bytes=uploads.limits.tail_budget_bytes,
             sealed_segments=uploads.sealed_count,
             sealed_bytes=uploads.sealed_bytes,
-            fetched_segments=fetches.fetched_count + (0 if replicas is None else replicas.fetches.fetched_count),
-            fetched_bytes=fetches.fetched_bytes + (0 if replicas is None else replicas.fetches.fetched_bytes),
+            fetched_segments=sum(one.fetched_count for one in fetches),
+            fetched_bytes=sum(one.fetched_bytes for one in fetches),
+            fetched_blocks=sum(one.parts.blocks_count for one in fetches),
+            block_reads=sum(one.parts.reads_count for one in fetches),
+            block_read_bytes=sum(one.parts.read_bytes for one in fetches),
             read_replicas=0 if replicas is None else len(replicas),
             replica_read_bytes=0 if replicas is None else replicas.read_bytes,
             merged_segments=sealed.merges.merged_count,

@@ -59,11 +59,18 @@ class _Part:
 
 
 class LocalParts:
-    """The parts of one node. total_bytes: of all; passed_bytes: of those that no reader is at."""
+    """The parts of one node.
+
+    total_bytes:  of all; passed_bytes: of those that no reader is at.
+    blocks_count: blocks that were added. reads_count, read_bytes: reads that blocks have answered.
+    """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self.total_bytes = 0
         self.passed_bytes = 0
+        self.blocks_count = 0
+        self.reads_count = 0
+        self.read_bytes = 0
         self._now_s = now_s
         self._parts: dict[tuple[RemoteSegment, int], _Part] = {}
         self._passed: OrderedDict[_Part, None] = OrderedDict()
@@ -78,6 +85,7 @@ class LocalParts:
         part = self._parts[segment, number] = _Part(segment, number, size_bytes, now_s)
         if is_asked_for:
             part.stays_until_s = now_s + ASKED_FOR_S
+        self.blocks_count += number != INDEXES
         self._current[part] = None
         self.total_bytes += size_bytes
 
@@ -96,6 +104,8 @@ class LocalParts:
         layout = segment.log_blocks.layout
         if layout is None:
             return
+        self.reads_count += 1
+        self.read_bytes += end - position
         now_s = self._now_s()
         last = layout.at(end - 1)
         near_end_bytes = min(END_BYTES, layout.block_bytes // 4)

@@ -132,6 +132,7 @@ class RemoteFetch:
 
     scratch_bytes: bound of the local segments and parts together; beyond it, the longest unread are evicted first.
     fetched_count: segments of which something was fetched. fetched_bytes: of their log files.
+    parts:         indexes and blocks that are here, and what was read of them.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class RemoteFetch:
         self._unread_passes: dict[Segment, int] = {}
         self._failures: dict[_Wanted, _Failure] = {}
         self._turns = DownloadTurns(DOWNLOADS_AT_ONCE)
-        self._parts = LocalParts(lambda: asyncio.get_running_loop().time())
+        self.parts = LocalParts(lambda: asyncio.get_running_loop().time())
         self._coming_bytes = 0  # of blocks
         self._segment_bytes = 0  # of local segments, as of the last pass
 
@@ -175,7 +176,7 @@ class RemoteFetch:
         if segment.comes_whole:
             return self.fetch(topic_partition, segment.sealed)
         if is_asked_for:
-            self._parts.keep(segment, part)
+            self.parts.keep(segment, part)
 
         async def fetch() -> None:
             if part == INDEXES:
@@ -214,7 +215,7 @@ class RemoteFetch:
             return
         fetched.put_in_place()
         segment = open_fetched(files, sealed, partition_log.config.index_interval_bytes)
-        self._parts.let_go(remote_segment)
+        self.parts.let_go(remote_segment)
         partition_log.exchange(remote_segment, segment)
         kept = self._kept.get(name)
         if kept is not None:
@@ -241,7 +242,7 @@ class RemoteFetch:
         size_bytes = sum(disk.size_bytes(segment.files.path(suffix)) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX))
         with contextlib.suppress(SegmentNotLocalError):  # they are no indexes: the reader has the whole fetched
             segment.add_indexes()
-            self._parts.add(segment, INDEXES, size_bytes, is_asked_for=True)
+            self.parts.add(segment, INDEXES, size_bytes, is_asked_for=True)
         self.fetched_count += 1
         partition_log.watchers.notify()
 
@@ -270,7 +271,7 @@ class RemoteFetch:
             disk.delete(path)
             return
         segment.log_blocks.blocks[block] = LocalBlock(file)
-        self._parts.add(segment, block, length_bytes, is_asked_for=is_asked_for)
+        self.parts.add(segment, block, length_bytes, is_asked_for=is_asked_for)
         self.fetched_bytes += length_bytes
         partition_log.watchers.notify()
 
@@ -313,12 +314,12 @@ class RemoteFetch:
     # Reads
 
     def note_read(self, topic_partition: TopicPartition, segment: RemoteSegment, position: int, end: int) -> None:
-        self._parts.note_read(segment, position, end)
+        self.parts.note_read(segment, position, end)
         layout = segment.log_blocks.layout
         if layout is None:
             return
         block = layout.at(end - 1)
-        is_sequential = end - layout.start(block) >= layout.length(block) // 2 or self._parts.is_passed(
+        is_sequential = end - layout.start(block) >= layout.length(block) // 2 or self.parts.is_passed(
             segment, block - 1
         )
         if not is_sequential:
@@ -338,7 +339,7 @@ class RemoteFetch:
         layout = segment.log_blocks.layout
         if segment.has(part) or wanted in self._coming or not self._turns.are_free or layout is None:
             return
-        needed_bytes = self._parts.total_bytes - self._parts.passed_bytes + self._coming_bytes
+        needed_bytes = self.parts.total_bytes - self.parts.passed_bytes + self._coming_bytes
         if needed_bytes + layout.block_bytes <= self._room_of_parts():
             with contextlib.suppress(StorageError):  # it has just failed: the reader will get the error
                 self.fetch_part(topic_partition, segment, part, is_asked_for=False)
@@ -348,9 +349,9 @@ class RemoteFetch:
         return max(int(self.scratch_bytes * LEAST_SHARE_OF_PARTS), self.scratch_bytes - self._segment_bytes)
 
     def _make_room_for(self, added_bytes: int) -> None:
-        excess_bytes = self._parts.total_bytes + added_bytes - self._room_of_parts()
+        excess_bytes = self.parts.total_bytes + added_bytes - self._room_of_parts()
         if excess_bytes > 0:
-            self._parts.evict(excess_bytes)
+            self.parts.evict(excess_bytes)
 
     # Eviction
 
@@ -365,8 +366,8 @@ class RemoteFetch:
             segment: 0 if segment.indexes.are_in_memory else unread.get(segment, 0) + 1 for _, segment in here
         }
         self._segment_bytes = sum(segment.size_bytes for _, segment in here)
-        excess_bytes = self._segment_bytes + self._parts.total_bytes - self.scratch_bytes
-        excess_bytes -= self._parts.evict_idle(IDLE_S, excess_bytes)
+        excess_bytes = self._segment_bytes + self.parts.total_bytes - self.scratch_bytes
+        excess_bytes -= self.parts.evict_idle(IDLE_S, excess_bytes)
         self._make_room_for(0)
         if excess_bytes <= 0:
             return

@@ -753,6 +753,11 @@ async def test_a_reader_of_old_records_has_blocks_fetched_and_no_log_file_as_a_w
     assert len(store.read_ranges) == sum(-(-size // 512) for size in sizes), "each block once"
     assert node.sealed.fetches.fetched_bytes == sum(sizes)
     assert node.sealed.fetches.fetched_count == len(sizes)
+    parts = node.sealed.fetches.parts
+    assert (parts.blocks_count, parts.read_bytes) == (len(store.read_ranges), sum(sizes))
+    assert [offset for offset, _ in await content(log)] == list(range(200))
+    assert (parts.blocks_count, parts.read_bytes) == (len(store.read_ranges), 2 * sum(sizes)), "from the disk"
+    assert parts.reads_count >= 2 * len(sizes)
 
 
 async def test_a_read_in_the_middle_of_a_segment_fetches_its_block_and_not_those_before(
@@ -776,7 +781,7 @@ async def test_many_readers_of_a_scratch_that_holds_few_blocks_get_each_record_o
     found = await asyncio.gather(*(content(node.orders) for _ in range(5)))
     assert [[offset for offset, _ in one] for one in found] == [list(range(200))] * 5
     await node.sealed.fetches.make_room()
-    assert node.sealed.fetches._parts.total_bytes <= 8_000
+    assert node.sealed.fetches.parts.total_bytes <= 8_000
     blocks = [one for one in node.disk.list(f"{node.path}/orders-0") if ".log." in one]
     assert len(blocks) * 512 <= 8_000
 
@@ -899,7 +904,7 @@ async def test_a_log_that_moves_away_leaves_no_block_behind(
     node.resign("another node leads")
     assert reading.read(0, 100, isolation=Isolation.READ_UNCOMMITTED).error is ErrorCode.KAFKA_STORAGE_ERROR
     await node.sealed.fetches.make_room()
-    assert node.sealed.fetches._parts.total_bytes == 0
+    assert node.sealed.fetches.parts.total_bytes == 0
     assert not [one for one in node.disk.list(f"{node.path}/orders-0") if ".log." in one]
 
 
