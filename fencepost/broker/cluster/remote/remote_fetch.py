@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.broker.cluster.objects.names import (
     INDEX_SUFFIX,
@@ -17,6 +17,7 @@ from fencepost.broker.cluster.objects.names import (
 )
 from fencepost.broker.cluster.remote.download_turns import DownloadTurns
 from fencepost.broker.cluster.remote.local_parts import LocalParts
+from fencepost.broker.cluster.remote.remote_log_state import FetchedLog, FetchedLogs, FetchedLogState, FetchedLogStates
 from fencepost.broker.cluster.remote.segment_objects import READ_SUFFIXES, SegmentObjects
 from fencepost.broker.cluster.remote.segment_rows import RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.tail.tail_store import (
@@ -28,11 +29,8 @@ from fencepost.broker.cluster.tail.tail_store import (
 from fencepost.broker.kernel.events import get_logger
 from fencepost.broker.kernel.supervision import Place, Policy, end_tasks
 from fencepost.broker.kernel.topic_partition import INTERNAL_TOPICS, TopicPartition
-from fencepost.broker.log.durability.waiters import Watchers
-from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE, PartitionFiles
-from fencepost.broker.log.log_config import LogConfig
+from fencepost.broker.log.files.partition_files import LEADER_EPOCH_FILE
 from fencepost.broker.log.segment.block_file import LocalBlock
-from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.remote_segment import (
     INDEXES,
     RemoteSegment,
@@ -80,59 +78,13 @@ class _Wanted(NamedTuple):
     part: int | None
 
 
-class FetchedLog(Protocol):
-    """A log, as fetches of its segments see it: see `PartitionLog`."""
-
-    topic_partition: TopicPartition
-    topic_id: bytes
-    is_deleted: bool
-    segments: LogSegments
-    files: PartitionFiles
-    watchers: Watchers
-
-    @property
-    def config(self) -> LogConfig: ...
-
-    def exchange(self, old: Segment, new: Segment) -> None: ...
-
-    def give_up(self, error: StorageError) -> None: ...
-
-
-class FetchedLogs(Protocol):
-    """The open logs."""
-
-    def get(self, topic_partition: TopicPartition) -> FetchedLog | None: ...
-
-
-class FetchedLogState(Protocol):
-    """The part of a log in the shared store: see `RemoteLogState`."""
-
-    @property
-    def log(self) -> FetchedLog: ...
-
-    @property
-    def stored(self) -> dict[Segment, RemoteSegmentMetadata]: ...
-
-    @property
-    def is_led(self) -> bool: ...
-
-    def forget_departed(self) -> None: ...
-
-
-class FetchedLogStates(Protocol):
-    """These parts of all open logs."""
-
-    def get(self, topic_partition: TopicPartition) -> FetchedLogState | None: ...
-
-    def each(self) -> AsyncIterator[FetchedLogState]: ...
-
-
 class RemoteFetch:
     """The sealed segments of open logs, for `RemoteLogStore`.
 
     scratch_bytes: bound of the local segments and parts together; beyond it, the longest unread are evicted first.
+    waits_for_store: whether readers wait for a store that does not answer; else they get an error.
     fetched_count: segments of which something was fetched. fetched_bytes: of their log files.
-    parts:         indexes and blocks that are here, and what was read of them.
+    parts:         indexes and blocks that are here, and counts of their reads.
     """
 
     def __init__(
@@ -142,6 +94,7 @@ class RemoteFetch:
         objects: SegmentObjects,
         *,
         scratch_bytes: int = SCRATCH_BYTES,
+        waits_for_store: bool = True,
     ) -> None:
         self.scratch_bytes = scratch_bytes
         self.fetched_count = 0
@@ -154,6 +107,7 @@ class RemoteFetch:
         self._failures: dict[_Wanted, _Failure] = {}
         self._turns = DownloadTurns(DOWNLOADS_AT_ONCE)
         self.parts = LocalParts(lambda: asyncio.get_running_loop().time())
+        self._waits_for_store = waits_for_store
         self._coming_bytes = 0  # of blocks
         self._segment_bytes = 0  # of local segments, as of the last pass
 
@@ -299,6 +253,10 @@ class RemoteFetch:
                 if loop.time() >= report_at_s:
                     report_at_s = loop.time() + REPORT_INTERVAL_S
                     log.warning("segment_waits", topic=name.topic, partition=name.partition, reason=str(error))
+                if not self._waits_for_store:
+                    failure = StorageError(f"the object store does not answer: {error}")
+                    self._failures[wanted] = _Failure(failure, loop.time() + FAILED_REST_S)
+                    raise failure from error
             except StorageError as error:
                 if not partition_log.is_deleted:
                     log.error(  # noqa: TRY400  # the reason says it all

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from fencepost.broker.cluster.remote.segment_rows import Leadership, LogStart, RemoteLogMetadata, RemoteLogRows
 from fencepost.broker.cluster.remote.upload_plan import RolledSegment, TailOfLog
 from fencepost.broker.cluster.tail.tail_store import PartitionKey, StoreUnavailableError, Tenure
 from fencepost.broker.kernel.topic_partition import TopicPartition
 from fencepost.broker.log.directory.log_directory import LogDirectory
+from fencepost.broker.log.durability.waiters import Watchers
 from fencepost.broker.log.files.checkpoints import encode_epochs
+from fencepost.broker.log.files.partition_files import PartitionFiles
+from fencepost.broker.log.log_config import LogConfig
 from fencepost.broker.log.partition_log import PartitionLog
+from fencepost.broker.log.segment.log_segments import LogSegments
 from fencepost.broker.log.segment.remote_segment import RemoteSegment, RemoteSegmentMetadata
 from fencepost.broker.log.segment.segment import Segment
 from fencepost.broker.storage.disk import StorageError
@@ -24,6 +28,53 @@ LOGS_PER_SLICE: Final = 200
 """Logs examined in one step of the event loop, which takes some 2 ms."""
 READ_TOGETHER_COUNT: Final = 500
 """Partitions whose rows are read with one statement."""
+
+
+class FetchedLog(Protocol):
+    """A log, as fetches of its segments see it: see `PartitionLog`."""
+
+    topic_partition: TopicPartition
+    topic_id: bytes
+    is_deleted: bool
+    segments: LogSegments
+    files: PartitionFiles
+    watchers: Watchers
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    def exchange(self, old: Segment, new: Segment) -> None: ...
+
+    def give_up(self, error: StorageError) -> None: ...
+
+
+class FetchedLogs(Protocol):
+    """The open logs."""
+
+    def get(self, topic_partition: TopicPartition) -> FetchedLog | None: ...
+
+
+class FetchedLogState(Protocol):
+    """The part of a log in the shared store: see `RemoteLogState`."""
+
+    @property
+    def log(self) -> FetchedLog: ...
+
+    @property
+    def stored(self) -> dict[Segment, RemoteSegmentMetadata]: ...
+
+    @property
+    def is_led(self) -> bool: ...
+
+    def forget_departed(self) -> None: ...
+
+
+class FetchedLogStates(Protocol):
+    """These parts of all open logs."""
+
+    def get(self, topic_partition: TopicPartition) -> FetchedLogState | None: ...
+
+    def each(self) -> AsyncIterator[FetchedLogState]: ...
 
 
 class RemoteLogState:

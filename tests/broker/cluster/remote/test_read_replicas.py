@@ -21,6 +21,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.record_batch import iterate_batches, read_records
 from tests.broker.cluster.remote.remote_world import CLUSTER_ID, RemoteCluster, RemoteWorld, content
 from tests.broker.supervision.planting import logged, plants, raising, unforeseen, until
+from tests.support.captured_events import capture_logs
 from tests.support.log_world import ORDERS, TOPIC_ID
 from tests.support.modelled_objects import ModelledObjects
 
@@ -89,6 +90,10 @@ class Near:
                 if not batch.header.is_control and batch.header.producer_id not in aborted:
                     found += [(record.offset, bytes(record.value or b"")) for record in read_records(batch)]
         return found
+
+
+def last_offset_in(found: LogRead) -> int:
+    return [batch.header.last_offset for batch in iterate_batches(found.records)][-1]
 
 
 @pytest.fixture
@@ -266,6 +271,77 @@ async def test_what_the_store_has_lost_is_asked_of_the_leader(
     found = await near.read(0)
     assert found is not None
     assert found.error is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_consumers_read_at_the_leader_while_the_store_does_not_answer(
+    leader: RemoteWorld, near: Near, store: ModelledObjects
+) -> None:
+    await leader.write(20)
+    await leader.seal_all()
+    replica = await near.replica()
+    store.is_away = True
+    with capture_logs() as lines:
+        found = await asyncio.wait_for(near.read(0), 10)
+    assert found is not None
+    assert found.error is ErrorCode.KAFKA_STORAGE_ERROR, "which sends them there"
+    assert [line["log_level"] for line in lines if line["event"] == "segment_waits"] == ["warning"]
+    assert not replica.is_deleted
+    store.is_away = False
+    near.replicas.fetches._failures.clear()
+    assert await near.content() != []
+
+
+async def test_a_wall_clock_that_jumps_changes_nothing_for_readers(leader: RemoteWorld, near: Near) -> None:
+    await leader.write(20)
+    await leader.seal_all()
+    before = await near.content()
+    for hours in (5, -10):
+        leader.clock.time_ms += hours * 3_600_000
+        near.node.clock.time_ms += hours * 3_600_000
+        await near.replicas.keep_up()
+        assert await near.content() == before
+    assert len(near.replicas) == 1
+
+
+async def test_readers_go_on_when_another_broker_takes_over_and_compacts_or_seals_more(
+    leader: RemoteWorld, near: Near, cluster: RemoteCluster
+) -> None:
+    await leader.write(20)
+    await leader.seal_all()
+    first_end = leader.orders.segments.active.base_offset
+    found = await near.read(0)
+    assert found is not None
+    offset = last_offset_in(found) + 1
+    heir = await cluster.start()
+    await heir.take_over()
+    await heir.write(20)
+    await heir.seal_all()
+    near.now_s += FRESH_S
+    truth = await content(heir.orders)
+    sealed_end = heir.orders.segments.active.base_offset
+    assert sealed_end > first_end
+    read_on = await near.content(offset=offset)
+    assert read_on == [one for one in truth if offset <= one[0] < sealed_end]
+
+
+async def test_a_topic_that_is_made_again_while_it_is_read_shows_nothing_of_the_old_one(
+    leader: RemoteWorld, near: Near, cluster: RemoteCluster
+) -> None:
+    await leader.write(20)
+    await leader.seal_all()
+    assert await near.read(0) is not None
+    await cluster.database.execute("DELETE FROM segments")
+    await cluster.database.execute("DELETE FROM tail")
+    await cluster.database.execute("DELETE FROM partitions")
+    other = near.replicas.find(ORDERS, b"n" * 16, 10, UNCOMMITTED)
+    assert other is not None
+    await until(lambda: other.is_deleted)
+    assert near.replicas.find(ORDERS, b"n" * 16, 10, UNCOMMITTED) is None, "the leader knows its offsets"
+    near.now_s += FAILED_REST_S
+    late = near.find(0)  # by the id that is gone: this broker has not heard of the deletion
+    assert late is not None
+    await until(lambda: late.is_deleted)
+    assert near.find(0) is None
 
 
 async def test_a_replica_whose_disk_fails_is_replaced(leader: RemoteWorld, near: Near) -> None:
