@@ -16,6 +16,8 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
@@ -24,11 +26,14 @@ from scripts.cluster_costs import machines, stores
 from scripts.measured_parts import read_arguments
 from tests.broker.metrics.test_broker_families import values_of
 from tests.support.conditions import until
+from tests.support.machines import Machine
 from tests.support.replays import RECORD_BYTES, fill, replay
 
 CONSUMERS, RECORDS, QUICK_RECORDS = 50, 4_000, 800
 SEGMENT_BYTES = 32 * 1024 * 1024
 SCRATCH_BYTES = 300 * 1024 * 1024
+TAIL_BYTES = 16 * 1024 * 1024
+"""Few, so that nearly all is in objects by the time of the replays."""
 INTERVAL_S, ALONE_S = 0.01, 20.0
 SEALED_SHARE = 0.75
 
@@ -47,12 +52,15 @@ class Tail(threading.Thread):
         reader = Consumer({"bootstrap.servers": self._address, "group.id": "tail", "auto.offset.reset": "latest"})
         reader.assign([TopicPartition("tail", 0)])
         receive(reader, 1, 2)
+        started_s = time.monotonic()  # records before are of the measurement before
         while not self._is_over.is_set():
             began_s = time.monotonic()
             producer.produce("tail", b"%f" % began_s, partition=0)
             producer.poll(0)
             for message in receive(reader, 100, INTERVAL_S):
-                self.latencies_s.append(time.monotonic() - float(message.value() or b"0"))
+                sent_s = float(message.value() or b"0")
+                if sent_s >= started_s:
+                    self.latencies_s.append(time.monotonic() - sent_s)
         reader.close()
 
     def end(self) -> None:
@@ -69,25 +77,41 @@ def receive(reader: Consumer, most: int, timeout_s: float) -> list[Message]:
     return messages
 
 
+class LoopTime(NamedTuple):
+    """Of the thread of a process's event loop, in seconds: it worked, and it waited for a processor."""
+
+    worked_s: float
+    waited_s: float
+
+    @classmethod
+    def of(cls, process_id: int) -> LoopTime:
+        worked_ns, waited_ns, _ = Path(f"/proc/{process_id}/task/{process_id}/schedstat").read_text().split()
+        return cls(int(worked_ns) / 1e9, int(waited_ns) / 1e9)
+
+
 @contextmanager
-def tail(bootstrap: str, name: str) -> Iterator[Tail]:
+def tail(broker: Machine, name: str) -> Iterator[Tail]:
     """Measure a reader of new records while the block runs, and print its latencies."""
-    reader = Tail(bootstrap)
+    reader = Tail(broker.bootstrap)
     reader.start()
+    began_s, before = time.monotonic(), LoopTime.of(broker.process_id)
     yield reader
+    took_s, after = time.monotonic() - began_s, LoopTime.of(broker.process_id)
     reader.end()
     found = sorted(reader.latencies_s)
     p99 = found[len(found) * 99 // 100]
     median = statistics.median(found)
     load = os.getloadavg()[0]
-    print(f"| {name} | {median * 1000:.1f} ms | {p99 * 1000:.0f} ms | {len(found)} | {load:.0f} |", flush=True)
+    worked, waited = ((end - start) / took_s for start, end in zip(before, after, strict=True))
+    latencies = f"{median * 1000:.1f} ms | {p99 * 1000:.0f} ms | {len(found)}"
+    print(f"| {name} | {latencies} | {worked:.0%} | {waited:.0%} | {load:.0f} |", flush=True)
 
 
 def main() -> None:
     """Measure, and print."""
     records = QUICK_RECORDS if read_arguments(__doc__, {}).is_quick else RECORDS
     port = free_port()
-    settings = {"fencepost.http.listener": f"127.0.0.1:{port}"}
+    settings = {"fencepost.http.listener": f"127.0.0.1:{port}", "fencepost.cluster.tail.max.bytes": str(TAIL_BYTES)}
     total_bytes = CONSUMERS * records * RECORD_BYTES
 
     def shown() -> dict[str, float]:
@@ -104,18 +128,19 @@ def main() -> None:
         for topic in ("tail", "ready"):
             fill(bootstrap, topic, partitions=1, records=1, segment_bytes=SEGMENT_BYTES)
         fill(bootstrap, "old", partitions=CONSUMERS, records=records, segment_bytes=SEGMENT_BYTES)
-        print("| a reader of new records | median | p99 | records | load |\n|---|---|---|---|---|")
-        with tail(bootstrap, "alone"):
+        print("| a reader of new records | median | p99 | records | worked | waited | load |")
+        print("|---|---|---|---|---|---|---|")
+        with tail(cluster[1], "alone"):
             time.sleep(ALONE_S)
-        until(lambda: shown()["fencepost_engine_sealed_bytes_total"] > total_bytes * SEALED_SHARE, timeout_s=120)
-        with tail(bootstrap, "beside 50 that read segments on the broker's disk"):
+        until(lambda: shown()["fencepost_engine_sealed_bytes_total"] > total_bytes * SEALED_SHARE, timeout_s=240)
+        with tail(cluster[1], "beside 50 that read segments on the broker's disk"):
             local_s = run(bootstrap)
         cluster[1].kill()
         cluster[1].settings["fencepost.cluster.scratch.max.bytes"] = str(SCRATCH_BYTES)
         cluster[1].start()
         replay(bootstrap, "ready", partitions=1, records=1, consumers=1, meanwhile=lambda: None)
         before = shown()
-        with tail(bootstrap, "beside 50 that read remote ones"):
+        with tail(cluster[1], "beside 50 that read remote ones"):
             took_s = run(bootstrap)
         after = shown()
         requests = 'fencepost_engine_object_requests_total{operation="get",outcome="done"}'

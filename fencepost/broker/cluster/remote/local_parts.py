@@ -61,7 +61,7 @@ class _Part:
 class LocalParts:
     """The parts of one node.
 
-    total_bytes:  of all; passed_bytes: of those that no reader is at.
+    total_bytes:  size of all; passed_bytes: size of those that no reader is at.
     blocks_count: blocks that were added. reads_count, read_bytes: reads that blocks have answered.
     """
 

@@ -226,7 +226,7 @@ class ReadReplicas:
         self._numbers = itertools.count(1)
         self._task: asyncio.Task[None] | None = None
         self._removed_read_bytes = 0
-        # The leader may have what this node cannot get.
+        # The leader may have segments that this node cannot get.
         self.fetches = RemoteFetch(self, self, objects, scratch_bytes=scratch_bytes, waits_for_store=False)
 
     @property
