@@ -145,3 +145,11 @@ async def test_the_loop_may_be_that_of_the_session(async_fencepost: AsyncBroker)
     assert async_fencepost.loop is asyncio.get_running_loop()
     await async_fencepost.topic("orders")
     await async_fencepost.advance(hours=1)
+
+
+async def test_offsets_are_set_and_topics_deleted_from_the_loop(async_fencepost: AsyncBroker) -> None:
+    await async_fencepost.topic("orders")
+    await async_fencepost.set_offset("billing", "orders", 3)
+    assert await async_fencepost.groups() == {"billing": "Empty"}
+    await async_fencepost.delete_topic("orders")
+    assert await async_fencepost.topics() == {}
