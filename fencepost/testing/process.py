@@ -38,8 +38,10 @@ class ProcessBroker(BrokerMethods):
     as they were when they were last asked for.
     """
 
-    def __init__(self, *, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(self, *, settings: Mapping[str, object] | None = None, listener: str | None = None) -> None:
+        """listener: an address whose port is not 0; None for a free port of this machine alone."""
         super().__init__()
+        self._listener = listener
         self._settings = {name: text_of(value) for name, value in (settings or {}).items()}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -94,7 +96,8 @@ class ProcessBroker(BrokerMethods):
         finally:
             theirs.close()
         self._connection = Connection(ours.detach())
-        settings = {**FOR_TESTS, **self._settings, "listeners": f"PLAINTEXT://{HOST}:{self._port}"}
+        listener = self._listener or f"PLAINTEXT://{HOST}:{self._port}"
+        settings = {**FOR_TESTS, **self._settings, "listeners": listener}
         settings["log.dirs"] = self.data_directory
         self._connection.send((settings, list(self._orders.items()), dict(self._states), self._ahead_s))
         kind, value = self._receive(START_TIMEOUT_S)

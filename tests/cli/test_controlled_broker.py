@@ -31,7 +31,14 @@ def test_options_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fencepost.testing.http.program.serve", lambda *given, **named: calls.append((given, named)))
     done = CliRunner().invoke(command, ["--port", "12345", "--host", "localhost", "--json", "--until-stdin-closes"])
     assert done.exit_code == 0
-    assert calls == [(("localhost", 12345), {"as_json": True, "until_stdin_closes": True})]
+    assert calls == [(("localhost", 12345), {"as_json": True, "until_stdin_closes": True, "published": None})]
+
+
+@pytest.mark.parametrize("ports", ["29092", "29111-29092", "80-90", "29092-70000", "a-b", "-"])
+def test_published_ports_are_a_range(ports: str) -> None:
+    done = CliRunner().invoke(command, ["--published-ports", ports])
+    assert done.exit_code == 2
+    assert "give FIRST-LAST from 1024 to 65535, such as 29092-29111" in " ".join(done.output.split())
 
 
 def test_a_port_that_there_is_not_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -12,11 +13,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fencepost.broker.config import load_settings, parse_listeners
 from fencepost.cli.commands import fencepost
 from fencepost.cli.serve_command import serve
+from fencepost.soak.free_port import free_port
 from fencepost.spark.connector import connector_version
 from tests.docker.docker_files import DOCKER, ROOT, Dockerfile, compose
 from tests.support.broker_process import BrokerProcess
@@ -24,11 +27,12 @@ from tests.support.locks import pins
 
 BROKER = Dockerfile(DOCKER / "Dockerfile")
 PIPELINE = Dockerfile(DOCKER / "pipeline.Dockerfile")
-BOTH = pytest.mark.parametrize("dockerfile", [BROKER, PIPELINE], ids=["broker", "pipeline"])
+TEST_BROKER = Dockerfile(DOCKER / "test-broker.Dockerfile")
+ALL = pytest.mark.parametrize("dockerfile", [BROKER, PIPELINE, TEST_BROKER], ids=["broker", "pipeline", "test broker"])
 PIPELINE_SERVICES = ("loader", "application", "spark")
 
 
-@BOTH
+@ALL
 def test_everything_that_is_copied_exists_and_is_not_ignored(dockerfile: Dockerfile) -> None:
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for source in dockerfile.copied:
@@ -38,11 +42,11 @@ def test_everything_that_is_copied_exists_and_is_not_ignored(dockerfile: Dockerf
 
 def test_everything_that_reaches_the_build_is_copied() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
-    copied = {*BROKER.copied, *PIPELINE.copied}
+    copied = {*BROKER.copied, *PIPELINE.copied, *TEST_BROKER.copied}
     assert [one for one in kept if not any(source == one or source.startswith(f"{one}/") for source in copied)] == []
 
 
-@BOTH
+@ALL
 def test_nothing_runs_as_root(dockerfile: Dockerfile) -> None:
     user, group = map(int, dockerfile.last("USER").split(":"))
     assert user > 0
@@ -54,13 +58,13 @@ def test_nothing_runs_as_root(dockerfile: Dockerfile) -> None:
     assert names.index("USER") < names.index("CMD")
 
 
-@BOTH
+@ALL
 def test_every_base_image_is_pinned_by_its_digest(dockerfile: Dockerfile) -> None:
     for image in dockerfile.base_images:
         assert re.fullmatch(r"python:[\w.-]+@sha256:[0-9a-f]{64}", image)
 
 
-@BOTH
+@ALL
 def test_everything_from_a_registry_is_checked_against_its_hash(dockerfile: Dockerfile) -> None:
     installations = [
         command for run in dockerfile.all("RUN") for command in run.split("&&") if "pip install" in command
@@ -281,3 +285,38 @@ def test_a_health_check_takes_hundredths_of_a_second_of_processor_time() -> None
         subprocess.run([str(DOCKER / "health-check"), "127.0.0.1", "1"], capture_output=True, check=False, timeout=20)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 5 < 0.02
+
+
+@pytest.mark.integration
+def test_the_command_of_the_test_brokers_image_sends_clients_where_its_ports_are_published() -> None:
+    command = [*TEST_BROKER.command("ENTRYPOINT"), *TEST_BROKER.command("CMD")]
+    api, brokers = TEST_BROKER.last("EXPOSE").split()
+    assert command[:2] == ["fencepost", "test-broker"]
+    port, published = (command[command.index(option) + 1] for option in ("--port", "--published-ports"))
+    assert (port, published) == (api, brokers)
+    free = {api: str(free_port()), brokers: "{0}-{0}".format(free_port())}
+    here = [sys.executable, "-m", "fencepost", *(free.get(word, word) for word in command[1:])]
+    with subprocess.Popen(here, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready = json.loads(process.stdout.readline())
+            assert ready["url"] == f"http://localhost:{free[api]}"
+            words = TEST_BROKER.command("HEALTHCHECK")
+            check = [word.replace(api, free[api]) for word in words]
+            assert subprocess.run(check, capture_output=True, check=False, timeout=60).returncode == 0
+            with httpx.Client(base_url=ready["url"], timeout=120, trust_env=False) as client:
+                for process_too in (False, True):
+                    made = client.post("/brokers", json={"process": process_too}).json()
+                    assert made["bootstrap_servers"] == f"localhost:{free[brokers].partition('-')[0]}"
+                    ping = [sys.executable, "-m", "fencepost", "ping", "-b", made["bootstrap_servers"]]
+                    assert subprocess.run(ping, cwd=ROOT, capture_output=True, check=False).returncode == 0
+                    refused = client.post("/brokers")
+                    assert refused.status_code == 429
+                    assert "each of the 1 published ports has a broker" in refused.text
+                    own = client.post("/brokers", json={"settings": {"listeners": "PLAINTEXT://127.0.0.1:0"}})
+                    assert own.status_code == 400
+                    assert client.delete(f"/brokers/{made['broker']}").status_code == 200
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+    assert subprocess.run(check, capture_output=True, check=False, timeout=60).returncode != 0

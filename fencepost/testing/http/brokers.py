@@ -15,6 +15,7 @@ from fencepost.testing.errors import FaultNeverFiredError, MisuseError
 from fencepost.testing.http.answers import Json
 from fencepost.testing.http.given_settings import check_settings
 from fencepost.testing.http.kinds import Flag, InputError, Listed, Nothing, Shape, Text, Whole
+from fencepost.testing.http.ports import NoFreePortError, Ports, address, listener
 from fencepost.testing.methods import Fault
 from fencepost.testing.process import ProcessBroker
 
@@ -57,14 +58,15 @@ class TooManyBrokersError(Exception):
 class TestBroker:
     """A broker of a test. Its threads may call `broker` side by side; those that start or stop it hold `lifecycle`.
 
-    faults have numbers from 1, in the order in which they were set.
+    faults have numbers from 1, in the order in which they were set. published: its port in a container; else None.
     """
 
     __test__ = False
 
-    def __init__(self, id_: str, broker: Broker | ProcessBroker) -> None:
+    def __init__(self, id_: str, broker: Broker | ProcessBroker, *, published: int | None = None) -> None:
         self.id = id_
         self.broker = broker
+        self.published = published
         self.lifecycle = threading.Lock()
 
     @property
@@ -96,7 +98,7 @@ class TestBroker:
             process_id = None
         return {
             "broker": self.id,
-            "bootstrap_servers": self.broker.bootstrap_servers,
+            "bootstrap_servers": address(self.published) if self.published else self.broker.bootstrap_servers,
             "is_running": self.broker.is_running,
             "process_id": process_id,
         }
@@ -105,11 +107,12 @@ class TestBroker:
 class Brokers:
     """All brokers of a program. Its methods are called from several threads.
 
-    host: the address that the brokers listen on.
+    host: the address that the brokers listen on. ports: in a container, those that the brokers take.
     """
 
-    def __init__(self, host: str = "127.0.0.1") -> None:
+    def __init__(self, host: str = "127.0.0.1", ports: Ports | None = None) -> None:
         self._host = host
+        self._ports = ports
         self._lock = threading.Lock()
         self._brokers: dict[str, TestBroker] = {}
         self._starting = 0
@@ -149,12 +152,11 @@ class Brokers:
             self._starting += 1
             id_ = f"b{self._next_number}"
             self._next_number += 1
-        broker: Broker | ProcessBroker
+        port: int | None = None
+        created: TestBroker | None = None
         try:
-            if in_process:
-                broker = ProcessBroker(settings=settings)
-            else:
-                broker = Broker(host=self._host, port=0, settings=settings, durable=False)
+            port = self._take_port(settings)
+            broker = self._make(settings, port, in_process=in_process)
             try:
                 broker.start()
             except ConfigurationError as error:
@@ -162,14 +164,44 @@ class Brokers:
             except BaseException:
                 broker.close()
                 raise
+            created = TestBroker(id_, broker, published=port)
         finally:
             with self._lock:
                 self._starting -= 1
-        created = TestBroker(id_, broker)
+            if created is None:
+                self._give_back(port)
         if not self._add(created):
             broker.close()
             raise NoSuchBrokerError(ENDING)
         return created
+
+    def _take_port(self, settings: Mapping[str, object]) -> int | None:
+        """Raises InputError, TooManyBrokersError."""
+        if self._ports is None:
+            return None
+        for name in ("listeners", "advertised.listeners"):
+            if name in settings:
+                raise InputError(f"settings has {name}, but brokers in a container take published ports: leave it out")
+        try:
+            return self._ports.take()
+        except NoFreePortError as error:
+            raise TooManyBrokersError(str(error)) from None
+
+    def _give_back(self, port: int | None) -> None:
+        if self._ports is not None and port is not None:
+            self._ports.give_back(port)
+
+    def _make(self, settings: Mapping[str, object], port: int | None, *, in_process: bool) -> Broker | ProcessBroker:
+        given = dict(settings)
+        at = None
+        if port is not None:
+            at = listener(port)
+            given["advertised.listeners"] = f"PLAINTEXT://{address(port)}"
+        if in_process:
+            return ProcessBroker(settings=given, listener=at)
+        if at is not None:
+            given["listeners"] = at
+        return Broker(host=self._host, port=0, settings=given, durable=False)
 
     def _add(self, created: TestBroker) -> bool:
         """Returns False if all brokers were closed meanwhile."""
@@ -197,6 +229,7 @@ class Brokers:
                 kept = _keep(broker, id_) if keep else None
             finally:
                 broker.close()
+                self._give_back(closing.published)
         return {"never_fired": never_fired, "description": description, "kept": kept}
 
     def close_all(self) -> None:

@@ -17,6 +17,7 @@ import uvicorn
 from fencepost.in_process import Broker
 from fencepost.testing.http.app import make_app
 from fencepost.testing.http.brokers import Brokers
+from fencepost.testing.http.ports import ADVERTISED, Ports
 
 KEEP_ALIVE_S: Final = 3600
 """Longer than clients keep idle connections, so that none is closed under a request."""
@@ -28,25 +29,27 @@ class AddressError(Exception):
     """The program cannot listen on an address."""
 
 
-def serve(host: str, port: int, *, as_json: bool, until_stdin_closes: bool) -> None:
+def serve(host: str, port: int, *, as_json: bool, until_stdin_closes: bool, published: Ports | None = None) -> None:
     """Serve, and return after SIGTERM, SIGINT or the end of standard input; all brokers are closed then.
+
+    published: the ports of a container's brokers; the program listens on all addresses then, and not on `host`.
 
     Prints the address on standard output when the program is ready. Raises AddressError.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))  # uvicorn takes its place, and raises the signal again at its end
-    with _listening(host, port) as listener:
+    with _listening("0.0.0.0" if published else host, port) as listener:
         _warm_up()
-        server = _Server(make_config(listener.getsockname()[0]), as_json=as_json)
+        server = _Server(make_config(listener.getsockname()[0], published), as_json=as_json)
         if until_stdin_closes:
             threading.Thread(target=server.end_with_stdin, name="test-broker-stdin", daemon=True).start()
         server.run(sockets=[listener])
 
 
-def make_config(host: str) -> uvicorn.Config:
-    """The HTTP server of a control API. host: the address that its brokers will listen on."""
+def make_config(host: str, published: Ports | None = None) -> uvicorn.Config:
+    """The HTTP server of a control API. host, published: the address and the ports of its brokers."""
     return uvicorn.Config(
-        make_app(Brokers(host)),
+        make_app(Brokers(host, published)),
         log_level="error",  # it would warn of the upgrade to HTTP/2 that Java's client offers with each request
         http="h11",
         ws="none",
@@ -88,6 +91,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
+            if host == "0.0.0.0":
+                host = ADVERTISED
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             ready = {"url": url, "pid": os.getpid(), "version": version("fencepost")}
             print(json.dumps(ready) if self._as_json else f"test-broker ready: {url}", flush=True)  # noqa: T201
