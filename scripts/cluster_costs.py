@@ -9,7 +9,6 @@ docs/performance/cluster.md. All processes share this machine, so the ratios of 
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import os
 import re
 import statistics
@@ -24,7 +23,6 @@ from typing import Any, NamedTuple
 
 import psycopg
 from click.testing import CliRunner
-from confluent_kafka import Producer
 
 from fencepost.broker.cluster.objects.location import ObjectLocation, read_location
 from fencepost.broker.cluster.objects.s3 import S3Objects
@@ -38,8 +36,9 @@ from fencepost.soak.trial_services import trial_objects, trial_postgres
 from scripts.benchmarks.batches import BatchTemplate
 from scripts.benchmarks.client import Client, error_of, produce_request
 from scripts.benchmarks.client_process import client
+from scripts.cluster_lost import lost
 from scripts.measured_parts import read_arguments
-from scripts.process_costs import GIGABYTE, LED, Probe, create_topic, leaders, longest_gap, split
+from scripts.process_costs import GIGABYTE, Probe, create_topic, leaders, longest_gap, split
 from scripts.tls_costs import Case, cpu_s, produce
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
@@ -65,11 +64,11 @@ class Sizes(NamedTuple):
     seconds: float = 6.0
     idle_s: float = 20.0
     moves: int = 10
-    taken_over: int = 1_000
+    taken_over: Sequence[int] = (1_000, 10_000)
     rounds: int = 3
 
 
-QUICK = Sizes(50, 20 * MEGABYTE, 5 * MEGABYTE, 0.5, 3.0, 2, 50, 1)
+QUICK = Sizes(50, 20 * MEGABYTE, 5 * MEGABYTE, 0.5, 3.0, 2, (50,), 1)
 
 
 class Stores(NamedTuple):
@@ -382,35 +381,13 @@ def moves(kept: Stores, sizes: Sizes) -> None:
     print(f"| in the 3 s before | {statistics.median(of_before):.0f} ms | {max(of_before):.0f} ms | |")
 
 
-TAKEN_OVER = re.compile(r"(\S+) \[warning +\] node_taken_over")
-
-
 def take_over(kept: Stores, sizes: Sizes) -> None:
     """kill -9 of one of two brokers that lead equally many partitions, each with a record."""
-    with machines(kept, 2, {"fencepost.max.partitions": "100000"}) as cluster:
-        count = 2 * sizes.taken_over
-        create_topic(cluster.bootstrap, "many", count)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap})
-        for partition in range(count):
-            producer.produce("many", b"x" * 100, partition=partition)
-        assert producer.flush(120) == 0
-        led = [number for number, leader in leaders(cluster.bootstrap, "many").items() if leader == 2]
-        heir = cluster[1]
-        seen = len(heir.output)
-        killed_at = dt.datetime.now(dt.UTC)
-        cluster[2].kill()
-        until(lambda: len(LED.findall(heir.output[seen:])) >= len(led), timeout_s=120)
-        output = heir.output[seen:]
-    noticed = TAKEN_OVER.search(output)
-    assert noticed is not None
-    times = [_moment(noticed[1]), _moment(max(LED.findall(output)))]
-    taken_over_s, served_s = ((time - killed_at).total_seconds() for time in times)
-    print("| partitions | taken over after | the last one is served after | aim |\n|---|---|---|---|")
-    print(f"| {len(led)} | {taken_over_s:.2f} s | {served_s:.2f} s | 8 s: the lease and 5 s |")
-
-
-def _moment(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC)
+    print("| partitions | taken over after | the last one is led after | all have acknowledged a record after | load |")
+    print("|---|---|---|---|---|", flush=True)
+    for count in sizes.taken_over:
+        with machines(kept, 2, {"fencepost.max.partitions": "100000"}) as cluster:
+            print(lost(cluster, count), flush=True)
 
 
 # What it takes when nothing happens, and for a byte
