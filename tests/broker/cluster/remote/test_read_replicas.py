@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from fencepost.broker.cluster.postgres.connections import parse_address
 from fencepost.broker.cluster.remote import read_replicas
 from fencepost.broker.cluster.remote.read_replicas import FAILED_REST_S, FRESH_S, UNUSED_S, ReadReplica, ReadReplicas
 from fencepost.broker.cluster.tail.scratch import empty_scratch
@@ -29,23 +25,14 @@ UNCOMMITTED, COMMITTED = Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED
 
 
 @pytest.fixture
-def store() -> ModelledObjects:
-    return ModelledObjects(random.Random(1))
+def cluster(cluster: RemoteCluster) -> RemoteCluster:
+    cluster.with_replicas = True
+    return cluster
 
 
 @pytest.fixture
-async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[RemoteCluster]:
-    made = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path))
-    made.with_replicas = True
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def leader(cluster: RemoteCluster) -> RemoteWorld:
-    world = await cluster.start()
-    await world.take_over()
-    return world
+async def leader(node: RemoteWorld) -> RemoteWorld:
+    return node
 
 
 class Near:

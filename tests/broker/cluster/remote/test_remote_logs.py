@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -42,25 +41,6 @@ from tests.support.modelled_objects import ModelledObjects
 
 IN_BLOCKS = LogConfig(segment_bytes=4_096, index_interval_bytes=100)
 COMPACTED = LogConfig(segment_bytes=600, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
-
-
-@pytest.fixture
-def store() -> ModelledObjects:
-    return ModelledObjects(random.Random(1))
-
-
-@pytest.fixture
-async def cluster(cluster_url: str, store: ModelledObjects, tmp_path: Path) -> AsyncIterator[RemoteCluster]:
-    made = await RemoteCluster.found(parse_address(cluster_url), store, str(tmp_path))
-    yield made
-    await made.close()
-
-
-@pytest.fixture
-async def node(cluster: RemoteCluster) -> RemoteWorld:
-    world = await cluster.start()
-    await world.take_over()
-    return world
 
 
 async def test_rolled_segments_become_objects_and_leave_the_tail(
