@@ -35,6 +35,7 @@ class ModelledObjects:
     trouble:        how many of all requests fail, from 0 to 1.
     slowest_s:      requests take from 0 to this long.
     next_put_fails: how the next put fails, after `puts_until_failure` others; None after it.
+    undeletable:    names of objects that it refuses to remove. deletes: how many were asked for, until each refusal.
     puts_count:     of those that were asked for.
     read_whole:     names of objects that were asked for as a whole; read_ranges: with the position, of those in part.
     """
@@ -49,6 +50,8 @@ class ModelledObjects:
         self.next_put_fails: str | None = None
         self.puts_until_failure = 0
         self.puts_count = 0
+        self.undeletable: set[str] = set()
+        self.deletes = 0
         self.read_whole: list[str] = []
         self.read_ranges: list[tuple[str, int]] = []
         self._chance = random.Random(0) if chance is None else chance
@@ -129,6 +132,9 @@ class ModelledObjects:
         for name in names:
             await self._travel(name)
             self._fail_perhaps("delete", name)
+            self.deletes += 1
+            if name in self.undeletable:
+                raise ObjectStoreRefusedError(f"AccessDenied: {name}")
             self.objects.pop(name, None)
 
     async def _travel(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 import urllib.request
@@ -22,6 +23,7 @@ class ObjectServer:
 
     refused_status: where it is not None, every request is answered with this HTTP status.
     delay_s:        before each request is looked at.
+    undeletable:    objects that are not removed, by their keys.
     requests:       method and path of those that came, in order.
     """
 
@@ -30,6 +32,7 @@ class ObjectServer:
         self.directory = directory
         self.refused_status: int | None = None
         self.delay_s = 0.0
+        self.undeletable: set[str] = set()
         self.requests: list[tuple[str, str]] = []
 
     def make_bucket(self, prefix: str = "") -> ObjectLocation:
@@ -76,7 +79,27 @@ def object_server(directory: Path, host: str = "127.0.0.1") -> Iterator[ObjectSe
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
+            if served.undeletable and self.command == "POST" and self.path.endswith("?delete"):
+                self._delete_many(re.findall("<Key>(.*?)</Key>", self._read_body().decode()))
+                return
             super()._dispatch(action)
+
+        def _delete_many(self, keys: list[str]) -> None:
+            """As S3: each object that may be removed is, and the answer names the others."""
+            bucket = directory / self.path.strip("/").partition("?")[0]
+            for key in set(keys) - served.undeletable:
+                (bucket / key).unlink(missing_ok=True)
+            told = "".join(
+                f"<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+                if key in served.undeletable
+                else f"<Deleted><Key>{key}</Key></Deleted>"
+                for key in keys
+            )
+            answer = f"<DeleteResult>{told}</DeleteResult>".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
             pass

@@ -183,6 +183,14 @@ ENGINE_FAMILIES: Final = (
         _value(lambda figures: figures.removed_objects),
     ),
     Family(
+        "fencepost_engine_refused_removals",
+        GAUGE,
+        "Objects that the store refuses to remove, some 10,000 at most. They are tried again each hour, and others are "
+        "removed.",
+        (),
+        _value(lambda figures: figures.refused_removals),
+    ),
+    Family(
         "fencepost_engine_object_requests_total",
         COUNTER,
         "Requests to the object store: put, get, list or delete. outcome: done, missing or failed.",

@@ -64,6 +64,11 @@ _FLUSHED: Final = """
 SELECT topic_id, partition, base_offset, end_offset, leader_epoch, object, object_position, length, checksum FROM tail
 WHERE object IS NOT NULL ORDER BY object, object_position
 """
+_OLDEST_GARBAGE_DAYS: Final = """
+SELECT coalesce(extract(epoch FROM clock_timestamp() - min(since)) / 86400, 0)::int FROM garbage
+"""
+GARBAGE_DAYS: Final = 7
+"""Garbage is removed after a day, by default."""
 READ_AT_ONCE: Final = 4
 
 _Check: TypeAlias = Callable[[str, str], Awaitable[None]]
@@ -125,6 +130,7 @@ async def check_cluster(
         flushes = await connection.fetch(_FLUSHES)
         flushed = await connection.fetch(_FLUSHED) if is_deep else []
         garbage = {row["name"] for row in await connection.fetch("SELECT name FROM garbage")}
+        report.warnings += await _old_garbage(connection, len(garbage))
     report.segments, report.garbage = len(segments), len(garbage)
     report.problems += _beyond_the_end(topics, flushes)
     named = _named(cluster_id, segments, flushes)
@@ -160,6 +166,18 @@ def _beyond_the_end(topics: dict[UUID, str], flushes: Sequence[Sequence[Any]]) -
         if size_bytes is None or needed_bytes > size_bytes:
             what = _offsets(_shown(topics, topic_id, partition), base, end)
             yield f"{what}: rows of the tail need {needed_bytes} bytes of the {size_bytes} of {object_id}"
+
+
+async def _old_garbage(connection: Connection, count: int) -> list[str]:
+    """A warning, if some of the garbage is old. count: of all."""
+    days = await connection.fetchval(_OLDEST_GARBAGE_DAYS)
+    if days < GARBAGE_DAYS:
+        return []
+    warning = (
+        f"{count} objects are garbage, the oldest for {days} days: the object store refuses to remove them (brokers "
+        "log objects_not_removed), no broker runs, or fencepost.cluster.garbage.ms is so long"
+    )
+    return [warning]
 
 
 async def _listed(

@@ -23,7 +23,7 @@ class EngineFigures(NamedTuple):
     read_replicas:      partitions that other brokers lead, and this one serves. replica_read_bytes: sent of them.
     merged_segments:    sealed segments that were merged into larger ones.
     removed_leftovers:  partitions that other brokers lead, and whose files were removed from this one's disk.
-    removed_objects:    objects that no row named any more.
+    removed_objects:    objects that no row named any more. refused_removals: those that the store refuses to remove.
     object_requests:    counts by operation (put, get, list, delete) and outcome (done, missing, failed).
     asynchronous_standbys: standbys of PostgreSQL that no commit waits for.
     take_overs:         brokers whose partitions this one has given new leaders. resignations: of this one.
@@ -53,3 +53,4 @@ class EngineFigures(NamedTuple):
     take_overs: int
     resignations: int
     asynchronous_standbys: int = 0
+    refused_removals: int = 0

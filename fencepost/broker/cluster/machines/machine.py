@@ -317,6 +317,7 @@ class MachineEngine:
             merged_segments=sealed.merges.merged_count,
             removed_leftovers=sealed.leftovers.removed_count,
             removed_objects=self._sweep.removed_count,
+            refused_removals=self._sweep.refused_count,
             object_requests=self._objects.of_flushes.requests + self._objects.in_background.requests,
             take_overs=member.take_overs_count,
             resignations=member.resignations_count,

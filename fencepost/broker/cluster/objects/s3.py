@@ -62,12 +62,17 @@ atexit.register(time.sleep, THREADS_END_S)
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_NOT_DELETED = re.compile(r"(?:DeleteObjects|Bulk delete) request failed for key .*: (.*) \(code: (\w+)\)")
+"""One of many objects, by the answer to a request that the store has carried out."""
 _SENT_TO = re.compile(r"Error performing [A-Z]+ (\w+://[^/\s]+)")
 _CAUSE = re.compile(r'(?:message|error): "([^"\\]*)"')
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(?:Other\(\s*OtherError\(\s*)?(\w+)")
 """The cause of an error without an answer, which obstore reports in the lines for debugging only."""
 _TEMPORARY_CODES = frozenset(
-    {"ExpiredToken", "RequestTimeTooSkewed", "RequestTimeout", "SlowDown", "TokenRefreshRequired"}
+    {
+        *("ExpiredToken", "RequestTimeTooSkewed", "RequestTimeout", "SlowDown", "TokenRefreshRequired"),
+        *("InternalError", "ServiceUnavailable"),
+    }
 )
 _BEYOND_HTTP = 400
 _BEYOND_THE_END = 416
@@ -246,6 +251,9 @@ class S3Objects:
         """Return the error in our terms, with the server's reason."""
         text = str(error)
         status, code, message = (_found(pattern, text) for pattern in (_STATUS, _CODE, _MESSAGE))
+        not_deleted = _NOT_DELETED.search(text)
+        if not_deleted is not None:
+            message, code = not_deleted.groups()
         if code == "NoSuchKey" or (not code and isinstance(error, FileNotFoundError)):
             return ObjectMissingError(f"there is no object {self._at(name)}")
         reason = (f"{code}: {message}" if code and message else _without_answer(text)).rstrip(".")
@@ -255,8 +263,10 @@ class S3Objects:
             return _NotServedError(said)
         if number == _BEYOND_THE_END:
             return ObjectTooShortError(said)
-        is_refusal = isinstance(error, (FileNotFoundError, PermissionDeniedError, UnauthenticatedError)) or (
-            _BEYOND_HTTP <= number < _SERVER_FAULT and number not in _TEMPORARY_STATUS
+        is_refusal = (
+            not_deleted is not None
+            or isinstance(error, (FileNotFoundError, PermissionDeniedError, UnauthenticatedError))
+            or (_BEYOND_HTTP <= number < _SERVER_FAULT and number not in _TEMPORARY_STATUS)
         )
         if is_refusal and code not in _TEMPORARY_CODES:
             return ObjectStoreRefusedError(said)

@@ -9,11 +9,12 @@ objects. No clock decides whether an object is needed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from fencepost.broker.cluster.objects.abandoned import AbandonedObjects
 from fencepost.broker.cluster.objects.names import cluster_prefix
-from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError
+from fencepost.broker.cluster.objects.store import ObjectStore, ObjectStoreError, ObjectStoreRefusedError
 from fencepost.broker.cluster.remote.segment_rows import GarbageTable
 from fencepost.broker.cluster.tail.tail_store import StoreUnavailableError
 from fencepost.broker.kernel.events import get_logger
@@ -28,12 +29,19 @@ GRACE_S: Final = 10 * 60.0
 LISTING_INTERVAL_S: Final = 24 * 60 * 60.0
 """A listing costs a request for each thousand objects."""
 REMOVED_TOGETHER_COUNT: Final = 1000
+REFUSALS_IN_A_ROW: Final = 20
+"""Objects that the store refuses to remove, one by one, until the others of a request count as refused, too."""
+MOST_REFUSED: Final = 10_000
+"""Names that were refused, in memory. Beyond it nothing is removed until they are tried again."""
+REFUSED_AGAIN_S: Final = 60 * 60.0
+"""After this time, objects that were refused are tried again."""
 
 
 class ObjectSweep:
     """The sweep of one node. grace_s: how long garbage stays; longer if the database is restored to earlier times.
 
-    removed_count: objects that were removed since the start.
+    removed_count: objects that were removed since the start. refused_count: objects that the store refuses to remove,
+    as of the last attempt: their rows stay garbage, and others are removed.
     """
 
     def __init__(
@@ -51,7 +59,14 @@ class ObjectSweep:
         self._table = table
         self._cluster_id = cluster_id
         self._abandoned = abandoned
+        self._refused: set[str] = set()
+        self._refused_again_at_s = 0.0
+        self._refusal = ""
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def refused_count(self) -> int:
+        return len(self._refused)
 
     def start(self) -> None:
         """Begin to sweep, in the background."""
@@ -95,15 +110,56 @@ class ObjectSweep:
         if not await self._table.holds_sweep():
             return 0
         await self._table.find()
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._refused_again_at_s:
+            self._refused.clear()
+        knew_refused = bool(self._refused)
         removed_count = 0
-        while names := await self._table.due(self.grace_s, REMOVED_TOGETHER_COUNT):
-            await self._store.delete(names)
-            await self._table.removed(names)
-            removed_count += len(names)
+        while len(self._refused) < MOST_REFUSED and (names := await self._due()):
+            refused = await self._delete(names)
+            self._refused.update(refused)
+            removed = [name for name in names if name not in self._refused]
+            await self._table.removed(removed)
+            removed_count += len(removed)
+            if refused and not knew_refused:
+                self._refused_again_at_s = now_s + REFUSED_AGAIN_S
         if removed_count:
             self.removed_count += removed_count
             log.info("objects_removed", objects=removed_count)
+        if self._refused and not knew_refused:
+            log.warning(
+                "objects_not_removed",
+                objects=len(self._refused),
+                first=min(self._refused),
+                reason=self._refusal,
+                remedy="let the keys remove objects (s3:DeleteObject), or end the lock of the bucket; tried each hour",
+            )
         return removed_count
+
+    async def _due(self) -> Sequence[str]:
+        names = await self._table.due(self.grace_s, REMOVED_TOGETHER_COUNT + len(self._refused))
+        return [name for name in names if name not in self._refused][:REMOVED_TOGETHER_COUNT]
+
+    async def _delete(self, names: Sequence[str]) -> Sequence[str]:
+        """Remove objects; returns those that the store refuses to remove. Raises ObjectStoreError."""
+        try:
+            await self._store.delete(names)
+        except ObjectStoreRefusedError as error:
+            self._refusal = str(error)
+        else:
+            return ()
+        refused: list[str] = []
+        in_a_row = 0
+        for number, name in enumerate(names, 1):
+            try:
+                await self._store.delete([name])
+                in_a_row = 0
+            except ObjectStoreRefusedError:
+                refused.append(name)
+                in_a_row += 1
+                if in_a_row == REFUSALS_IN_A_ROW:
+                    return [*refused, *names[number:]]
+        return refused
 
     async def find_orphans(self) -> int:
         """Make objects of fenced uploaders garbage that no row names; returns how many. Raises ObjectStoreError,

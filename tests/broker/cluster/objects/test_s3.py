@@ -123,6 +123,20 @@ async def test_a_server_that_cannot_delete_many_at_once_is_asked_so_only_once(ob
     assert [method for method, path in objects.requests if path.endswith("?delete")] == ["POST"]
 
 
+async def test_an_object_that_the_store_does_not_remove_is_a_refusal_and_the_others_are_removed(
+    objects: ObjectServer,
+) -> None:
+    location = objects.make_bucket("p")
+    store = S3Objects(location)
+    for name in "abc":
+        await store.put(name, b"1")
+    objects.undeletable = {"p/b"}
+    with pytest.raises(ObjectStoreRefusedError, match=r"cannot delete .*: AccessDenied: Access Denied"):
+        await store.delete(["a", "b", "c"])
+    objects.undeletable = set()
+    assert set(objects.files(location)) == {"p/b"}
+
+
 async def test_an_object_that_is_not_there_is_named(objects: ObjectServer, tmp_path: Path) -> None:
     store = S3Objects(objects.make_bucket("p"))
     with pytest.raises(ObjectMissingError, match=r"there is no object s3://bucket-\d+/p/nothing"):
