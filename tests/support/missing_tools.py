@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from scripts import azurite
 from scripts.apache_kafka import CACHE, KAFKA_VERSION, KafkaUnavailableError, fetch_jars
 from scripts.seaweedfs import PROGRAM, SeaweedUnavailableError, fetch
 
@@ -52,4 +53,17 @@ def require_seaweedfs() -> None:
     try:
         fetch()
     except SeaweedUnavailableError as error:
+        missing(str(error))
+
+
+def require_azurite() -> None:
+    """Go on if Azurite is here. In CI it is installed."""
+    if azurite.PROGRAM.exists():
+        return
+    require_tool("npm")
+    if not is_continuous_integration():
+        missing("Azurite was not installed: scripts/azurite.py fetch")
+    try:
+        azurite.fetch()
+    except azurite.AzuriteUnavailableError as error:
         missing(str(error))

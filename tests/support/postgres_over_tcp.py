@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,16 +14,22 @@ from psycopg.conninfo import conninfo_to_dict
 
 CANCEL_REQUEST = (80877102).to_bytes(4)
 """The second word of such a connection, in PostgreSQL's protocol."""
+TLS_REQUEST = (80877103).to_bytes(4)
+"""The second word of the request for TLS."""
 
 
 class PostgresPort(ThreadingTCPServer):
-    """A port that is forwarded to a server's socket. path: of the socket. forwards_cancels: also requests to cancel."""
+    """A port that is forwarded to a server's socket. path: of the socket. forwards_cancels: also requests to cancel.
+
+    context: of TLS, which clients have to ask for then; None without TLS.
+    """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, path: str, host: str, *, forwards_cancels: bool) -> None:
+    def __init__(self, path: str, host: str, *, forwards_cancels: bool, context: ssl.SSLContext | None = None) -> None:
         self.path = path
+        self.context = context
         self.forwards_cancels = forwards_cancels
         self.open: set[socket.socket] = set()
         super().__init__((host, 0), _Connection)
@@ -41,7 +48,19 @@ class _Connection(BaseRequestHandler):
     server: PostgresPort
 
     def handle(self) -> None:
-        if self.request.recv(8, socket.MSG_PEEK | socket.MSG_WAITALL)[4:] == CANCEL_REQUEST and not (
+        if self.server.context is not None:
+            if self.request.recv(8, socket.MSG_WAITALL)[4:] != TLS_REQUEST:
+                return
+            self.request.sendall(b"S")
+            self.request = self.server.context.wrap_socket(
+                self.request, server_side=True, do_handshake_on_connect=False
+            )
+            try:
+                self.request.do_handshake()
+            except OSError:  # the client refuses the certificate
+                self.request.close()
+                return
+        elif self.request.recv(8, socket.MSG_PEEK | socket.MSG_WAITALL)[4:] == CANCEL_REQUEST and not (
             self.server.forwards_cancels
         ):
             return
@@ -56,15 +75,22 @@ class _Connection(BaseRequestHandler):
             back.start()
             _forward(self.request, upstream)
             back.join()
+        if self.server.context is not None:
+            self.request.close()  # not the socket that the server closes
         self.server.open.discard(self.request)
 
 
 @contextmanager
-def postgres_over_tcp(uri: str, host: str = "127.0.0.1", *, forwards_cancels: bool = False) -> Iterator[PostgresPort]:
-    """Forward connections to the server of a URI, whose host is the directory of its socket. host: to listen on."""
+def postgres_over_tcp(
+    uri: str, host: str = "127.0.0.1", *, forwards_cancels: bool = False, context: ssl.SSLContext | None = None
+) -> Iterator[PostgresPort]:
+    """Forward connections to the server of a URI, whose host is the directory of its socket. host: to listen on.
+
+    context: see `PostgresPort`.
+    """
     about = conninfo_to_dict(uri)
     path = f"{about['host']}/.s.PGSQL.{about.get('port') or 5432}"
-    with PostgresPort(path, host, forwards_cancels=forwards_cancels) as forwarder:
+    with PostgresPort(path, host, forwards_cancels=forwards_cancels, context=context) as forwarder:
         thread = threading.Thread(target=forwarder.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

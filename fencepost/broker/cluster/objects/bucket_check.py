@@ -35,7 +35,7 @@ def remedy(error: ObjectStoreError, right: str) -> str:
         return f"Check the bucket's name, the keys, and that they have {right}"
     return (
         "Check the endpoint and region, the network, and the keys: without AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
-        "the machine's role is asked for"
+        "(AZURE_STORAGE_ACCOUNT_KEY for Azure) the machine's role is asked for"
     )
 
 
@@ -74,7 +74,8 @@ async def check_bucket(store: ObjectStore, location: ObjectLocation) -> None:
         try:
             is_as_expected = await _repeated(step)
         except ObjectStoreError as error:
-            raise UnusableBucketError(f"{location} cannot be {doing}: {error}. {remedy(error, right)}") from error
+            needed = right if location.scheme == "s3" else "the role Storage Blob Data Contributor"
+            raise UnusableBucketError(f"{location} cannot be {doing}: {error}. {remedy(error, needed)}") from error
         if not is_as_expected:
             raise UnusableBucketError(
                 f"{location} cannot be {doing}: it does not give back what was put. A cluster needs a store that is "

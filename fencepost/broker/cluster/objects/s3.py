@@ -1,4 +1,4 @@
-"""The object store over S3's API, by obstore.
+"""The object store over S3's API, or Azure's, by obstore.
 
 Every request has a time limit, and none is repeated here: see `ObjectStore`.
 """
@@ -33,7 +33,7 @@ from fencepost.broker.cluster.objects.store import (
 )
 
 if TYPE_CHECKING:
-    from obstore.store import ClientConfig, S3Config
+    from obstore.store import AzureStore, ClientConfig, S3Config
 
 ANSWER_LIMIT_S: Final = 10.0
 """Time for an answer to a small request. S3 answers within 0.2 s, and within 1 s if it is busy."""
@@ -61,7 +61,8 @@ atexit.register(time.sleep, THREADS_END_S)
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_MESSAGE = re.compile(r"<Message>([^<\n]*)")
+"""The first line: those that follow in Azure's answers have the request's id and time."""
 _NOT_DELETED = re.compile(r"(?:DeleteObjects|Bulk delete) request failed for key .*: (.*) \(code: (\w+)\)")
 """One of many objects, by the answer to a request that the store has carried out."""
 _SENT_TO = re.compile(r"Error performing [A-Z]+ (\w+://[^/\s]+)")
@@ -78,6 +79,8 @@ _BEYOND_HTTP = 400
 _BEYOND_THE_END = 416
 _SERVER_FAULT = 500
 _TEMPORARY_STATUS = frozenset({408, 425, 429})
+_MISSING = frozenset({"NoSuchKey", "BlobNotFound", "404"})
+"""The last one is in Azure's answer to a request that removes many."""
 _NOT_SERVED = frozenset({"NotImplemented", "MethodNotAllowed"})
 
 
@@ -96,7 +99,26 @@ class S3Objects:
         self.requests: Counter[tuple[str, str]] = Counter()
         self._store = self._open()
 
-    def _open(self) -> S3Store:
+    def _open(self) -> S3Store | AzureStore:
+        location = self.location
+        # The time limits are set per request; those of the client are longer than any of them.
+        client: ClientConfig = {
+            "allow_http": _endpoint_of(location).startswith("http://"),
+            "connect_timeout": CONNECT_LIMIT,
+            "timeout": timedelta(hours=1),
+        }
+        try:
+            if location.certificate_file is not None:
+                client["root_certificate"] = Path(location.certificate_file).read_bytes()
+            if location.scheme == "az":
+                from fencepost.broker.cluster.objects.azure import open_container
+
+                return open_container(location, client)
+            return self._open_bucket(client)
+        except (BaseError, ValueError, OSError) as error:
+            raise ObjectStoreRefusedError(f"{location} cannot be used: {_first_line(error)}") from error
+
+    def _open_bucket(self, client: ClientConfig) -> S3Store:
         location = self.location
         environment = os.environ
         config: dict[str, Any] = {"disable_bulk_delete": not self._deletes_many}
@@ -113,32 +135,18 @@ class S3Objects:
         }
         region = location.region or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
         config["region"] = region or DEFAULT_REGION
-        endpoint = (
-            location.endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
-        )
-        if not endpoint.startswith("http://") and "AWS_UNSIGNED_PAYLOAD" not in environment:
+        if not _endpoint_of(location).startswith("http://") and "AWS_UNSIGNED_PAYLOAD" not in environment:
             # TLS covers the bytes already. A SHA-256 for the signature takes 0.5 s of a processor for a gigabyte.
             config["unsigned_payload"] = True
-        # The time limits are set here, per request; those of the client are longer than any of them.
-        client: ClientConfig = {
-            "allow_http": endpoint.startswith("http://"),
-            "connect_timeout": CONNECT_LIMIT,
-            "timeout": timedelta(hours=1),
-        }
-        try:
-            if location.certificate_file is not None:
-                client["root_certificate"] = Path(location.certificate_file).read_bytes()
-            typed: S3Config = config  # type: ignore[assignment]
-            keys = credentials_file() if location.access_key_id is None else None
-            return S3Store(
-                location.bucket,
-                config=typed,
-                client_options=client,
-                retry_config={"max_retries": 0},
-                credential_provider=keys,
-            )
-        except (BaseError, ValueError, OSError) as error:
-            raise ObjectStoreRefusedError(f"{location} cannot be used: {_first_line(error)}") from error
+        typed: S3Config = config  # type: ignore[assignment]
+        keys = credentials_file() if location.access_key_id is None else None
+        return S3Store(
+            location.bucket,
+            config=typed,
+            client_options=client,
+            retry_config={"max_retries": 0},
+            credential_provider=keys,
+        )
 
     async def put(self, name: str, content: bytes | bytearray | memoryview) -> None:
         async with self._request("put", name, len(content)):
@@ -215,7 +223,10 @@ class S3Objects:
                 async with self._request("delete", share[0], len(share) * CHUNK_BYTES // 100):
                     await obstore.delete_async(self._store, paths)
             except ObjectMissingError:
-                continue
+                # Azure names one that it has not, and may have left others out.
+                if len(share) > 1:
+                    for name in share:
+                        await self.delete([name])
             except _NotServedError:
                 # Servers that cannot delete many at once are asked for one at a time from now on.
                 self._deletes_many = False
@@ -245,7 +256,7 @@ class S3Objects:
                 self.requests[operation, outcome] += 1
 
     def _at(self, name: str) -> str:
-        return f"s3://{self.location.bucket}/{self._prefix}{name}"
+        return f"{self.location.scheme}://{self.location.bucket}/{self._prefix}{name}"
 
     def _error(self, action: str, name: str, error: Exception) -> ObjectStoreError:
         """Return the error in our terms, with the server's reason."""
@@ -254,7 +265,7 @@ class S3Objects:
         not_deleted = _NOT_DELETED.search(text)
         if not_deleted is not None:
             message, code = not_deleted.groups()
-        if code == "NoSuchKey" or (not code and isinstance(error, FileNotFoundError)):
+        if code in _MISSING or (not code and isinstance(error, FileNotFoundError)):
             return ObjectMissingError(f"there is no object {self._at(name)}")
         reason = (f"{code}: {message}" if code and message else _without_answer(text)).rstrip(".")
         said = f"cannot {action} {self._at(name)}: {reason}"
@@ -271,6 +282,14 @@ class S3Objects:
         if is_refusal and code not in _TEMPORARY_CODES:
             return ObjectStoreRefusedError(said)
         return ObjectStoreTroubleError(said)
+
+
+def _endpoint_of(location: ObjectLocation) -> str:
+    """The endpoint that is asked: of the location, or of the environment, as Amazon's tools read it; empty for the
+    cloud's own."""
+    if location.endpoint or location.scheme != "s3":
+        return location.endpoint or ""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 class _NotServedError(ObjectStoreRefusedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -365,6 +366,11 @@ def storage_error(error: BaseException, address: PostgresAddress) -> StorageErro
         return UnavailableError(
             f"PostgreSQL at {address.shown} takes no writes: it is a standby, or default_transaction_read_only is on "
             "for the server, the database or the role. Name the primary, or switch that off"
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return UnavailableError(
+            f"PostgreSQL at {address.shown} has a certificate that is refused: {error.verify_message.rstrip('.')}. "
+            "Name the host in fencepost.cluster.url as the certificate does, its authority in sslrootcert, or renew it"
         )
     if isinstance(error, CONNECTION_LOST) and not isinstance(error, asyncpg.DataError):
         return UnavailableError(f"PostgreSQL at {address.shown} cannot be reached: {reason}")

@@ -58,6 +58,39 @@ async def test_keys_that_are_replaced_in_the_file_are_used_without_a_restart(
     assert used[0] == b"first"
 
 
+async def test_a_key_that_is_refused_gives_way_to_the_one_in_the_file_without_a_restart(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials_file, "READ_AGAIN_AFTER", timedelta(seconds=1))
+    valid = b"first"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (used,) = REQUEST.findall(await reader.readuntil(b"\r\n\r\n"))
+        body = b"" if used == valid else b"<Error><Code>InvalidAccessKeyId</Code><Message>No such key</Message></Error>"
+        status = b"403 Forbidden" if body else b"200 OK"
+        head = b"HTTP/1.1 %b\r\nETag: a\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        writer.write(head % (status, len(body)) + body)
+        await writer.drain()
+        writer.close()
+
+    write_keys(path, "first")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        objects = S3Objects(ObjectLocation("bucket", endpoint=f"http://127.0.0.1:{port}"))
+        await objects.put("a", b"")
+        valid = b"second"  # the old key ends before the new one is in the file
+        with pytest.raises(ObjectStoreRefusedError, match="InvalidAccessKeyId: No such key"):
+            await objects.put("a", b"")
+        write_keys(path, "second")
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await objects.put("a", b"")
+                    break
+                except ObjectStoreRefusedError:
+                    await asyncio.sleep(0.05)
+
+
 def test_a_profile_is_chosen_by_the_environment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_keys(path, "mine", "brokers")
     monkeypatch.setenv("AWS_PROFILE", "brokers")

@@ -36,6 +36,13 @@ def test_options_name_the_server_and_the_keys() -> None:
     )
 
 
+def test_azure_has_containers_of_an_account() -> None:
+    location = read_location("az://logs/p?account=mine&account_key=HUSH==")
+    assert location == ObjectLocation("logs", "p", scheme="az", account="mine", account_key="HUSH==")
+    assert str(location) == "az://logs/p"
+    assert "HUSH" not in repr(location)
+
+
 def test_keys_are_shown_nowhere() -> None:
     location = read_location(
         "s3://logs/p?endpoint=http://h:1&access_key_id=KEY&secret_access_key=SECRET&session_token=TOKEN"
@@ -50,7 +57,8 @@ def test_keys_are_shown_nowhere() -> None:
     [
         ("file:///tmp/x", "not synced"),
         ("gs://logs", "storage.googleapis.com"),
-        ("az://logs", "gateway"),
+        ("az://logs?region=x", "known: account, account_key, endpoint, certificate_file"),
+        ("az://logs?account_key=HUSH", "given with account"),
         ("logs", "write s3://BUCKET/PREFIX"),
         ("http://localhost:9000/logs", "endpoint=URL"),
         ("s3://KEY:HUSH@logs", "AWS_ACCESS_KEY_ID"),
