@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 from fencepost.soak.cutting_proxy import Place
 from fencepost.soak.operating import finished
-from fencepost.soak.service_database import LOOK_S, WAL_SEGMENT_MB, ServiceDatabase
+from fencepost.soak.postgres_pair import LOOK_S
+from fencepost.soak.service_database import WAL_SEGMENT_MB, ServiceDatabase
 
 STAYS_DOWN_S = (0.0, 2.0)
 WITHOUT_STANDBY_S = (0.0, 2.0)

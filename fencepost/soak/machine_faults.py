@@ -1,6 +1,7 @@
 """Faults of a cluster of machines: of single brokers, of all, and of the stores that they share.
 
-A broker has at most one fault at a time, and so has each store; one broker at least has none, unless all are killed.
+A broker has at most one fault at a time, and so has each store, of which PostgreSQL and its standby are one. One broker
+at least has none, unless all are killed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ TROUBLES = ((0.7, 0.0), (0.0, 0.3), (0.4, 0.2))
 TROUBLE_S = (2.0, 20.0)
 """A request that gets no answer is given up after 10 s."""
 STORE_DOWN_S = (0.0, 3.0)
+UNTIL_PROMOTED_S = (0.0, 4.0)
+BESIDE_S = (0.0, 16.0)
+"""An old primary lives on, is frozen or dead, and the new one has no standby."""
+POSTGRES, OBJECTS = "PostgreSQL", "object store"
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 """Half of it to hand over."""
@@ -63,6 +68,7 @@ class MachineFaults:
         self._findings = findings
         self._operator = Operator(machines, chance, partitions=partitions, note=note, findings=findings)
         self._is_all_wanted = False
+        self._stores_with_faults: set[str] = set()
 
     def all(self) -> dict[Callable[[], Iterator[float]], int]:
         """The faults, with their relative frequency."""
@@ -78,6 +84,10 @@ class MachineFaults:
             self.restart_database: 2,
             self.crash_database: 2,
             self.freeze_database: 2,
+            self.freeze_standby: 1,
+            self.promote_after_death: 2,
+            self.promote_while_frozen: 2,
+            self.promote_beside_primary: 2,
             self.cut_connections: 3,
             self.stop_objects: 2,
             self.freeze_objects: 1,
@@ -228,51 +238,101 @@ class MachineFaults:
 
     def restart_database(self) -> Iterator[float]:
         """PostgreSQL stops as an operator stops it, and starts again."""
-        yield from self._restart(self._machines.database, signal.SIGINT, "database_restarts", "PostgreSQL: restart")
+        for _ in self._alone(POSTGRES):
+            self._note("database_restarts", "PostgreSQL: restart")
+            yield from self._restart(self._machines.databases.primary, signal.SIGINT)
 
     def crash_database(self) -> Iterator[float]:
         """PostgreSQL stops at once, and recovers from its write-ahead log."""
-        yield from self._restart(self._machines.database, signal.SIGQUIT, "database_crashes", "PostgreSQL: crash")
+        for _ in self._alone(POSTGRES):
+            self._note("database_crashes", "PostgreSQL: crash")
+            yield from self._restart(self._machines.databases.primary, signal.SIGQUIT)
 
     def stop_objects(self) -> Iterator[float]:
         """The object store refuses connections, and starts again."""
-        yield from self._restart(self._machines.objects, signal.SIGKILL, "objects_restarts", "object store: kill -9")
+        for _ in self._alone(OBJECTS):
+            self._note("objects_restarts", "object store: kill -9")
+            yield from self._restart(self._machines.objects, signal.SIGKILL)
 
     def freeze_database(self) -> Iterator[float]:
         """PostgreSQL does not answer."""
-        yield from self._freeze(self._machines.database, "database_freezes", "PostgreSQL")
+        for _ in self._alone(POSTGRES):
+            yield from self._freeze(self._machines.databases.primary, "database_freezes", "PostgreSQL")
+
+    def freeze_standby(self) -> Iterator[float]:
+        """The synchronous standby confirms nothing: no commit is acknowledged."""
+        for _ in self._alone(POSTGRES):
+            standby = self._machines.databases.standby
+            assert standby is not None
+            yield from self._freeze(standby, "standby_freezes", "PostgreSQL's standby")
 
     def freeze_objects(self) -> Iterator[float]:
         """The object store does not answer."""
-        yield from self._freeze(self._machines.objects, "objects_freezes", "object store")
+        for _ in self._alone(OBJECTS):
+            yield from self._freeze(self._machines.objects, "objects_freezes", "object store")
+
+    def promote_after_death(self) -> Iterator[float]:
+        """The primary is killed, and the standby promoted."""
+        databases = self._machines.databases
+        yield from self._promoted("database_promotions", "PostgreSQL: kill -9", databases.kill)
+
+    def promote_while_frozen(self) -> Iterator[float]:
+        """The primary is frozen, the standby promoted, and the old primary wakes up."""
+        databases = self._machines.databases
+        yield from self._promoted("database_zombies", "PostgreSQL: SIGSTOP", databases.freeze_primary)
+
+    def promote_beside_primary(self) -> Iterator[float]:
+        """The standby is promoted by mistake: both take connections."""
+        yield from self._promoted("database_twins", "PostgreSQL: it lives on", lambda: None)
 
     def trouble_objects(self) -> Iterator[float]:
         """The object store answers SlowDown to many requests, or carries some out and does not say so."""
-        if self._machines.is_away(self._machines.objects):
-            return
-        trouble = Trouble(*self._chance.choice(TROUBLES))
-        duration_s = self._chance.uniform(*TROUBLE_S)
-        self._note(
-            "objects_troubles",
-            f"object store: SlowDown for {trouble.refused:.0%} of requests, no answer for {trouble.unanswered:.0%}, "
-            f"for {duration_s:.1f} s",
-        )
-        self._machines.trouble_objects(trouble)
-        yield duration_s
-        self._machines.end_trouble_of_objects()
+        for _ in self._alone(OBJECTS):
+            trouble = Trouble(*self._chance.choice(TROUBLES))
+            duration_s = self._chance.uniform(*TROUBLE_S)
+            self._note(
+                "objects_troubles",
+                f"object store: SlowDown for {trouble.refused:.0%} of requests, no answer for "
+                f"{trouble.unanswered:.0%}, for {duration_s:.1f} s",
+            )
+            self._machines.trouble_objects(trouble)
+            yield duration_s
+            self._machines.end_trouble_of_objects()
 
     def cut_connections(self) -> Iterator[float]:
         """Half of the connections to PostgreSQL break, wherever they are with their statements."""
-        database = self._machines.database
-        if not self._machines.is_away(database):
+        for _ in self._alone(POSTGRES):
+            database = self._machines.databases.primary
             self._note("connection_cuts", "PostgreSQL: half of the connections are cut")
             self._machines.outage_begins(database)  # for a node that is just starting it is one
             yield from finished(self._machines.cut_connections(0.5))
             self._machines.outage_ends(database)
 
+    def _alone(self, store: str) -> Iterator[None]:
+        """Once, while a store has no other fault; or never."""
+        if store not in self._stores_with_faults:
+            self._stores_with_faults.add(store)
+            # Not given back after an exception: it may be down.
+            yield
+            self._stores_with_faults.discard(store)
+
+    def _promoted(self, fault: str, text: str, befall: Callable[[], None]) -> Iterator[float]:
+        """Something befalls the primary, and the standby is promoted. Later the old primary becomes its standby."""
+        for _ in self._alone(POSTGRES):
+            databases, old = self._machines.databases, self._machines.databases.primary
+            pause_s, beside_s = self._chance.uniform(*UNTIL_PROMOTED_S), self._chance.uniform(*BESIDE_S)
+            self._note(fault, f"{text}; its standby is promoted, and has none for {beside_s:.1f} s")
+            self._machines.outage_begins(old)
+            befall()
+            yield pause_s
+            yield from databases.promote(is_old_lost=False)
+            self._machines.outage_ends(old)
+            yield beside_s / 2
+            databases.thaw()
+            yield beside_s / 2
+            yield from databases.make_standby()
+
     def _freeze(self, service: Service, fault: str, name: str) -> Iterator[float]:
-        if self._machines.is_away(service):
-            return
         is_long = self._chance.random() < LONG_SHARE
         duration_s = self._longest_outage_s if is_long else self._chance.uniform(*OUTAGE_S)
         self._note(fault, f"{name}: SIGSTOP for {duration_s:.1f} s")
@@ -280,10 +340,7 @@ class MachineFaults:
         yield duration_s
         self._machines.thaw(service)
 
-    def _restart(self, service: Service, number: signal.Signals, fault: str, text: str) -> Iterator[float]:
-        if self._machines.is_away(service):
-            return
-        self._note(fault, text)
+    def _restart(self, service: Service, number: signal.Signals) -> Iterator[float]:
         self._machines.outage_begins(service)
         service.process.send_signal(number)
         while service.process.poll() is None:
@@ -292,7 +349,7 @@ class MachineFaults:
         service.spawn()
         while not service.is_ready():
             if service.process.poll() is not None:
-                raise BrokerDiedError(f"{text}: it does not start again; see {service.log}")
+                raise BrokerDiedError(f"{service.name} does not start again after {number.name}; see {service.log}")
             yield LOOK_S
         self._machines.outage_ends(service)
 

@@ -1,17 +1,15 @@
 """The cluster under test: brokers as on several machines, and the PostgreSQL and the object store that they share.
 
-Each of them is killed, frozen and restarted by itself. As with `Broker`, no method waits but `spawn`, the first time.
+PostgreSQL has a synchronous standby, and brokers the addresses of both. Each of them is killed, frozen and restarted by
+itself. As with `Broker`, no method waits but `spawn`, the first time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,16 +20,9 @@ from fencepost.soak.busy_objects import NO_TROUBLE, Trouble, set_trouble
 from fencepost.soak.free_port import free_port
 from fencepost.soak.holdings import Holdings, files_in, resident_bytes_of, rows_of
 from fencepost.soak.pieces import POSTGRES
+from fencepost.soak.postgres_pair import PostgresPair
 from fencepost.soak.process_family import freeze_family, thaw
-from fencepost.soak.trial_services import (
-    USER,
-    Service,
-    give,
-    postgres_programs,
-    trial_objects,
-    trial_postgres,
-    unprivileged,
-)
+from fencepost.soak.trial_services import Service, trial_objects
 
 COMMAND_TIMEOUT_S = 60.0
 ALL_ALIVE_TIMEOUT_S = 60.0
@@ -48,7 +39,7 @@ class Machines:
 
     def __init__(self, directory: Path, settings: Mapping[str, str], *, count: int) -> None:
         self.held: set[int] = set()
-        self.database: Service
+        self.databases = PostgresPair(directory, "postgres", kept=directory / POSTGRES)
         self.objects: Service
         self._directory = directory
         self._objects_directory = directory / "objects"
@@ -103,15 +94,8 @@ class Machines:
     def spawn(self) -> None:
         """Start all brokers, and the stores before, if they do not run. Raises TrialError if these do not start."""
         if not self._arguments:
-            # Beside the others, as PostgreSQL may run as a user who cannot enter the directory.
-            short = self._stores.enter_context(
-                tempfile.TemporaryDirectory(prefix="fencepost-", ignore_cleanup_errors=True)
-            )
-            os.chmod(short, 0o755)
-            self._stores.callback(self._keep, Path(short))
-            self._take_up(Path(short))
-            log = self._directory / "postgres.log"
-            self.database = self._stores.enter_context(trial_postgres(Path(short), log=log, ends_with_parent=False))
+            self._stores.callback(self.databases.close)
+            self.databases.start()
             self._objects_directory.mkdir(exist_ok=True)
             set_trouble(self._objects_directory, NO_TROUBLE)
             self.objects = self._stores.enter_context(
@@ -119,7 +103,7 @@ class Machines:
                     self._objects_directory, free_port(), module=busy_objects.__name__, ends_with_parent=False
                 )
             )
-            self._arguments += ["--cluster", self.database.url, "--objects", self.objects.url]
+            self._arguments += ["--cluster", self.databases.url_of_both, "--objects", self.objects.url]
         for broker in self._brokers.values():
             broker.spawn()
 
@@ -135,23 +119,6 @@ class Machines:
             self.thaw(service)
         self._stores.close()
 
-    # What is kept from one soak to the next
-
-    def _take_up(self, short: Path) -> None:
-        """Let PostgreSQL go on with the data that an earlier soak has left."""
-        kept, data = self._directory / POSTGRES, short / "data"
-        if not kept.exists():
-            return
-        shutil.move(kept, data)
-        how = unprivileged()
-        for path in (data, *data.rglob("*")):
-            give(path, how)
-
-    def _keep(self, short: Path) -> None:
-        """Put the data of PostgreSQL, which has ended, beside all else."""
-        if (short / "data").exists():
-            shutil.move(short / "data", self._directory / POSTGRES)
-
     def holdings(self) -> Holdings:
         """Count what the cluster keeps now."""
         objects, object_bytes = files_in([self._objects_directory / "buckets"])
@@ -159,7 +126,7 @@ class Machines:
         return Holdings(
             objects,
             object_bytes,
-            rows_of(self._psql()),
+            rows_of(self.databases.shell()),
             local_bytes,
             [resident_bytes_of(broker.process_id) for broker in self._brokers.values()],
         )
@@ -192,24 +159,16 @@ class Machines:
         del self._outages[service]
         self._outage_ended_at_s = time.monotonic()
 
-    def is_away(self, service: Service) -> bool:
-        return service in self._outages
-
     def had_outage_since(self, moment_s: float) -> bool:
         """Whether a store is away, or was since then."""
         return bool(self._outages) or self._outage_ended_at_s > moment_s
 
     def cut_connections(self, share: float) -> list[str]:
         """The command that ends this share of PostgreSQL's sessions, by chance."""
-        ends = (
+        return self.databases.psql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' "
             f"AND pid <> pg_backend_pid() AND random() < {share}"
         )
-        return [*self._psql(), "-c", ends]
-
-    def _psql(self) -> list[str]:
-        _, _, sockets = self.database.url.partition("host=")
-        return [str(postgres_programs() / "psql"), "-h", sockets, "-U", USER, "-d", "postgres"]
 
     # At the end
 

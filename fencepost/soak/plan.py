@@ -49,6 +49,8 @@ MACHINE_SETTINGS = {
     "fencepost.cluster.inline.max.bytes": "2048",
     "fencepost.cluster.tail.max.bytes": str(1024 * 1024),
     "fencepost.cluster.scratch.max.bytes": str(4 * 1024 * 1024),
+    # After a promotion there is a standby that commits do not wait for yet. It is promoted only once they do.
+    "fencepost.cluster.asynchronous.standby.accepted": "true",
 }
 
 TWO_PHASE_SETTINGS = {

@@ -63,7 +63,7 @@ def free_port(first: int) -> int:
 class Service:
     """A process of the trial, over all its starts. It has one at a time, in `process`.
 
-    url:               address of the service.
+    name, url:         name and address of the service.
     log:               file of its output.
     stop_by:           signal that ends it cleanly.
     ends_with_parent:  whether the kernel ends it when this process ends; only if this process has one thread.
@@ -85,7 +85,7 @@ class Service:
         self.log = log
         self.process: subprocess.Popen[bytes]
         self.is_ready = is_ready
-        self._name = name
+        self.name = name
         self._command = command
         self._stop_by = stop_by
         self._how = how
@@ -98,7 +98,7 @@ class Service:
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 last = self.log.read_text(errors="replace").strip().splitlines()[-5:]
-                raise TrialError(f"{self._name} does not start; the end of {self.log}:\n" + "\n".join(last))
+                raise TrialError(f"{self.name} does not start; the end of {self.log}:\n" + "\n".join(last))
             time.sleep(LOOK_S)
 
     def spawn(self) -> None:

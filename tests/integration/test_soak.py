@@ -78,7 +78,7 @@ def test_clients_come_through_faults_of_machines_and_of_the_stores_that_they_sha
     assert report["machine_count"] == 3
     assert sum(count for fault, count in report["faults"].items() if fault.startswith("machine_")) >= 2
     assert any(fault.startswith(("database_", "objects_", "connection_")) for fault in report["faults"])
-    assert {path.name for path in (tmp_path / "soak").iterdir()} >= {"broker-3.log", "postgres.log", "objects"}
+    assert {path.name for path in (tmp_path / "soak").iterdir()} >= {"broker-3.log", "postgres-second.log", "objects"}
 
 
 @pytest.mark.long

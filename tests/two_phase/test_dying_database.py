@@ -15,7 +15,8 @@ import pytest
 from psycopg import errors
 
 from fencepost.soak.cutting_proxy import Place
-from fencepost.soak.service_database import ServiceDatabase, go
+from fencepost.soak.postgres_pair import go
+from fencepost.soak.service_database import ServiceDatabase
 from fencepost.two_phase import InDoubtError, MisuseError, NeedsRecovery
 from fencepost.two_phase.client_calls import BlockingCalls
 from tests.support.conditions import until

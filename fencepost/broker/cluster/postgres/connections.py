@@ -165,8 +165,9 @@ def _port(shown: str) -> int:
 
 def _host(shown: str) -> str:
     """The host of a host and a port, which may be left out."""
-    host = shown if shown.startswith("/") else urlsplit(f"//{shown}").hostname
-    return unquote(host or "localhost")
+    if shown.upper().startswith(("/", "%2F")):  # a directory, whose letters keep their case
+        return unquote(shown.partition(":")[0])
+    return unquote(urlsplit(f"//{shown}").hostname or "localhost")
 
 
 class _WatchedConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg has no types

@@ -27,6 +27,11 @@ def test_an_address_may_name_its_schema_and_several_hosts() -> None:
     assert "search_path" not in address.url
 
 
+def test_hosts_may_be_directories_of_sockets_whose_letters_keep_their_case() -> None:
+    address = parse_address("postgresql://fencepost@%2Ftmp%2FA,%2ftmp%2Fb:5433/brokers")
+    assert address.servers == (("/tmp/A", 5432), ("/tmp/b", 5433))
+
+
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
