@@ -197,7 +197,7 @@ def _soak_of(choice: _Choice) -> type[Soak]:
 
 
 def _earlier(choice: _Choice, console: Console) -> Pieces | None:
-    """What the soak in the directory has had before, if it is to go on; ends the command if it cannot."""
+    """The earlier pieces of the soak in the directory, if it is to continue; ends the command if it cannot."""
     if not choice.is_continued:
         return None
     from fencepost.soak.pieces import PiecesError, load_pieces

@@ -30,7 +30,7 @@ class Post:
 class Crew:
     """The client processes of all slots. The caller must call `look` regularly: nothing happens in between.
 
-    lives: how many each slot has had in earlier soaks, by its name.
+    lives: number of processes that each slot has had in earlier soaks, by its name.
     """
 
     def __init__(self, surroundings: Surroundings, lives: Mapping[str, int] = MappingProxyType({})) -> None:

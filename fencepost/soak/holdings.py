@@ -1,4 +1,4 @@
-"""What a cluster of machines keeps at the end of a piece of a soak: objects, rows, local files, memory."""
+"""The size of a cluster of machines at the end of a piece of a soak: objects, rows, local files, memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_MEMORY: Final = -1
 
 @dataclass
 class Holdings:
-    """rows: of each table. resident_bytes: of each broker's process; NO_MEMORY of one that is not there."""
+    """rows: number in each table. resident_bytes: memory of each broker; NO_MEMORY of one that is not there."""
 
     objects: int = 0
     object_bytes: int = 0

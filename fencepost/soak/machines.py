@@ -30,8 +30,8 @@ LOOK_S = 0.5
 
 
 class Machines:
-    """directory: gets a scratch directory and a log file for each broker, and the data of the stores. These go on with
-    what they find.
+    """directory: gets a scratch directory and a log file for each broker, and the data of the stores. These continue
+    the data that they find.
 
     settings: Kafka settings of all brokers. count: of the brokers, whose node ids begin with 1.
     held:     nodes with a fault, which may be down.
@@ -120,7 +120,7 @@ class Machines:
         self._stores.close()
 
     def holdings(self) -> Holdings:
-        """Count what the cluster keeps now."""
+        """Count the cluster's objects, rows, local files and memory."""
         objects, object_bytes = files_in([self._objects_directory / "buckets"])
         _, local_bytes = files_in(broker.data_directory for broker in self._brokers.values())
         return Holdings(

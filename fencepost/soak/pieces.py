@@ -1,4 +1,4 @@
-"""Pieces of one soak: what an earlier piece has left in the directory, with which the next one goes on."""
+"""Pieces of one soak: each leaves its state in the directory, and the next one continues it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class PiecesError(Exception):
 class Pieces:
     """All pieces before the present one.
 
-    minutes, duration_s: of faults, and of all, together. history_bytes: the history without its final read, which each
-    piece makes anew. lives: of each slot, as names of clients are never used twice. holdings: of each piece.
+    minutes, duration_s: times with faults, and in all, together.
+    history_bytes: size of the history without its final read, which each piece makes anew.
+    lives: number of processes of each slot, as names of clients are never used twice.
+    holdings: sizes at the end of each piece.
     """
 
     kinds: list[str]
@@ -57,7 +59,7 @@ class Pieces:
 
 
 def load_pieces(directory: Path) -> Pieces:
-    """Read what the pieces before have left. Raises PiecesError."""
+    """Read the state that the earlier pieces have left. Raises PiecesError."""
     pieces = _read(directory)
     missing = [name for name in NEEDED if not (directory / name).exists()]
     if missing:

@@ -48,9 +48,9 @@ LIMIT_FILE_SIZE: Final = 'limit=$1; shift; for each; do prlimit --pid "$each" "-
 class PostgresPair:
     """logs: a directory for the output of the servers, in files whose names begin with `log_name`.
 
-    kept: where `close` leaves the data of the primary, for another start; None if they go.
+    kept: directory in which `close` leaves the data of the primary, for another start; None if they go.
     settings: PostgreSQL's, beside `SETTINGS`. initialized_with: arguments of initdb.
-    primary, standby: swap their places by `promote`. standby: None while there is none that commits wait for.
+    primary, standby: swap their places by `promote`. standby: None while commits wait for none.
     can_be_full: whether files can be limited, by util-linux.
     """
 

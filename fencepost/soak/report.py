@@ -149,7 +149,7 @@ class SoakReport:
         return f"{self.pieces_count:,}; {self.duration_s / 60:.1f} minutes"
 
     def _show_holdings(self, console: Console) -> None:
-        """Print what the cluster has kept at the end of each piece, if that was counted."""
+        """Print the sizes of the cluster at the end of each piece, if they were counted."""
         if not self.holdings:
             return
         table = Table(

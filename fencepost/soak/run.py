@@ -283,7 +283,7 @@ class Soak:
         report.findings = list(dict.fromkeys(report.findings))  # logs have those of the pieces before, too
 
     def _end_piece(self) -> None:
-        """Note what the next piece has to know; not of one that did not come to its final read."""
+        """Leave the state for the next piece; a piece that did not come to its final read leaves none."""
         if not self._history_bytes or not isinstance(self._broker, Machines):
             return
         report, pieces = self.report, self._pieces
