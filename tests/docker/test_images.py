@@ -25,7 +25,8 @@ from tests.support.missing_tools import missing, require_tool
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3_600)]
 
-CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+AUTHORITIES = Path("/usr/local/share/ca-certificates")
+"""This machine's own, by which its package indexes are reached; the base trusts them, too, and so does Java in it."""
 PACKAGES = "python3,python3-venv,python3-pip,python3-setuptools,python3-wheel,ca-certificates"
 BASE = "localhost/base"
 # As the images of Python are: it is `python`, and pip may install into it.
@@ -38,8 +39,9 @@ def base() -> Path:
     if not archive.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
         hooks = [f"--customize-hook={LIKE_PYTHONS_IMAGE}"]
-        if Path(CERTIFICATES).exists():  # this machine's, which are what its package indexes are reached with
-            hooks.insert(0, f"--customize-hook=upload {CERTIFICATES} {CERTIFICATES}")
+        if AUTHORITIES.is_dir():
+            hooks.append(f"--customize-hook=copy-in {AUTHORITIES} {AUTHORITIES.parent}")
+            hooks.append('--customize-hook=chroot "$1" update-ca-certificates')
         options = ("--quiet", "--variant=apt", f"--include={PACKAGES}", *hooks)
         # In a mount namespace of its own, so that nothing stays mounted if it fails.
         made = archive.with_suffix(".new.tar")

@@ -54,6 +54,7 @@ REASONS = (
     "needs a cluster",
     "needs Kubernetes",
     "needs a checkout",
+    "needs a release",
     "needs a secured broker",
     "needs an editor",
     "needs root",

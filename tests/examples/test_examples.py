@@ -46,4 +46,7 @@ def test_there_is_an_example_for_each_client_and_for_two_phase_commits() -> None
     assert [*clients, "two_phase", *(f"two_phase_{name}" for name in databases)] == PROJECTS
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(f"({name})" in listed for name in FOLDERS)
-    assert sorted({*FOLDERS} - {*PROJECTS}) == ["two_phase_go", "two_phase_java"]
+    assert sorted({*FOLDERS} - {*PROJECTS}) == [
+        *(f"testing_{language}" for language in ("go", "java", "node", "rust")),
+        *("two_phase_go", "two_phase_java"),
+    ]

@@ -38,6 +38,8 @@ class GoesOnAfterACrash(LoadGroupScheduling):  # type: ignore[misc]  # pytest-xd
         return crashed
 
     def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return  # it is new, and still collects
         # A process runs a test when it knows the next one, or that there is none.
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:

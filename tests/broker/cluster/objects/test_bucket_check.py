@@ -12,7 +12,7 @@ from fencepost.broker.cluster.objects.bucket_check import UnusableBucketError, c
 from fencepost.broker.cluster.objects.location import ObjectLocation
 from fencepost.broker.cluster.objects.store import ObjectStoreRefusedError, ObjectStoreTroubleError, StoredObject
 
-LOCATION: Any = "s3://bucket"
+LOCATION = ObjectLocation("bucket", "")
 
 
 class Store:
@@ -55,8 +55,7 @@ def pauses_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def checked(store: Any) -> None:
-    location: ObjectLocation = LOCATION
-    await check_bucket(store, location)
+    await check_bucket(store, LOCATION)
 
 
 @pytest.mark.parametrize("lost", range(1, 7))
