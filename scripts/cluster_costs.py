@@ -2,7 +2,7 @@
 
     .venv/bin/python -m scripts.cluster_costs [PART…] [--quick]
 
-Parts: floor, produce, transactions, large, move, take-over, idle, cost. Prints the tables of
+Parts: floor, produce, transactions, large, large-on-seaweedfs, move, take-over, idle, cost. Prints the tables of
 docs/performance/cluster.md. All processes share this machine, so the ratios of one run count, and not its times.
 """
 
@@ -39,6 +39,7 @@ from scripts.benchmarks.client_process import client
 from scripts.cluster_lost import lost
 from scripts.measured_parts import read_arguments
 from scripts.process_costs import GIGABYTE, Probe, create_topic, leaders, longest_gap, split
+from scripts.seaweedfs import SeaweedFS
 from scripts.tls_costs import Case, cpu_s, produce
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
@@ -226,7 +227,12 @@ async def _floor(kept: Stores, sizes: Sizes) -> tuple[dict[str, list[float]], di
         bare.append((time.perf_counter() - began_s) * 1e3)
     await tail.close()
     await admin.close()
-    objects = S3Objects(kept.objects)
+    return found, await put_rates(kept.objects, sizes)
+
+
+async def put_rates(where: ObjectLocation, sizes: Sizes) -> dict[int, float]:
+    """MB/s of objects of 4 MB, by the number of puts at once."""
+    objects = S3Objects(where)
     content = os.urandom(4 * 1024 * 1024)
     rates = {}
     for at_once in (1, 4):
@@ -235,7 +241,7 @@ async def _floor(kept: Stores, sizes: Sizes) -> tuple[dict[str, list[float]], di
         for _ in range(puts // at_once):
             await asyncio.gather(*(objects.put(f"floor/{uuid.uuid4()}", content) for _ in range(at_once)))
         rates[at_once] = puts // at_once * at_once * len(content) / MEGABYTE / (time.perf_counter() - began_s)
-    return found, rates
+    return rates
 
 
 # Acknowledgements
@@ -345,6 +351,16 @@ def large(kept: Stores, sizes: Sizes) -> None:
     ratio_table("processor time of that broker", "s/GB", processor, "")
 
 
+def large_on_seaweedfs(kept: Stores, sizes: Sizes) -> None:
+    """The same over SeaweedFS, a server in real use, after what it takes by itself."""
+    with tempfile.TemporaryDirectory() as directory, SeaweedFS(Path(directory)) as server:
+        server.ask("PUT", "costs")
+        where = ObjectLocation("costs", "", endpoint=server.endpoint, access_key_id="any", secret_access_key="any")
+        for at_once, rate in asyncio.run(put_rates(where, sizes)).items():
+            print(f"objects of 4 MB, {at_once} at once: {rate:,.0f} MB/s\n")
+        large(kept._replace(objects=where), sizes)
+
+
 def _listening(address: tuple[str, int], brokers: Sequence[BrokerProcess]) -> int:
     """The process that listens there."""
     return next(broker.process_id for broker in brokers if broker.port == address[1])
@@ -442,6 +458,7 @@ PARTS: Mapping[str, Callable[[Stores, Sizes], None]] = {
     "produce": acknowledgements,
     "transactions": transactions,
     "large": large,
+    "large-on-seaweedfs": large_on_seaweedfs,
     "move": moves,
     "take-over": take_over,
     "idle": idle,

@@ -100,8 +100,10 @@ class SeaweedFS:
             *(f"-{name}={port}" for name, port in self._ports.items()),
             *("-filer", "-s3", "-master.volumeSizeLimitMB=64", "-volume.max=100"),
         ]
+        # It would ask for the keys that it finds in its environment.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         with (self.data_directory / "weed.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.data_directory, env=os.environ)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.data_directory, env=environment)
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline_s:
