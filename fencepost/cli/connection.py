@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -18,6 +19,9 @@ CLIENT_ID = "fencepost-cli"
 CONNECT_TIMEOUT_MS = 30_000
 """The broker has answered a moment before."""
 READS_TRIED = 4
+COORDINATORS_MOVE_S = 10.0
+"""Time for which a coordinator that is not ready is asked again."""
+COORDINATOR_PAUSE_S = 0.1
 
 
 def bootstrap_option(command: Command) -> Command:
@@ -90,9 +94,11 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
 
 class _RepeatedReads:
-    """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated where no connection can be made.
+    """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated where no connection can be made, and while
+    a coordinator moves or reads its log.
 
-    Metadata names a broker for some time after it has died. The client may choose it, and chooses others after that.
+    Metadata names a broker for some time after it has died. The client may choose it, and chooses others after that. Of
+    a coordinator that is not ready it raises the error, as Kafka's own client does not.
     """
 
     def __init__(self, client: Any) -> None:
@@ -102,15 +108,22 @@ class _RepeatedReads:
         attribute = getattr(self._client, name)
         if not name.startswith(("describe_", "list_")):
             return attribute
-        from kafka.errors import KafkaConnectionError
+        from kafka.errors import CoordinatorLoadInProgressError, KafkaConnectionError, NotCoordinatorError
 
         def repeated(*arguments: Any, **options: Any) -> Any:
-            for _ in range(READS_TRIED - 1):
+            lost = 0
+            deadline_s = time.monotonic() + COORDINATORS_MOVE_S
+            while True:
                 try:
                     return attribute(*arguments, **options)
                 except KafkaConnectionError:
-                    continue
-            return attribute(*arguments, **options)
+                    lost += 1
+                    if lost >= READS_TRIED:
+                        raise
+                except (CoordinatorLoadInProgressError, NotCoordinatorError):
+                    if time.monotonic() > deadline_s:
+                        raise
+                    time.sleep(COORDINATOR_PAUSE_S)
 
         return repeated
 
