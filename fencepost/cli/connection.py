@@ -94,8 +94,8 @@ def admin_client(bootstrap: str) -> Iterator[Any]:
 
 
 class _RepeatedReads:
-    """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated where no connection can be made, and while
-    a coordinator moves or reads its log.
+    """A KafkaAdminClient whose reads, `describe_…` and `list_…`, are repeated if no connection can be made, and while a
+    coordinator moves or reads its log.
 
     Metadata names a broker for some time after it has died. The client may choose it, and chooses others after that. Of
     a coordinator that is not ready it raises the error, as Kafka's own client does not.
