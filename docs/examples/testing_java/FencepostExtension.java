@@ -32,7 +32,7 @@ import org.junit.jupiter.api.extension.ParameterResolver;
  *
  * Copy this file. It needs Java 17, Jackson (jackson-databind), and the program <code>fencepost</code> on PATH, or its
  * command in the environment variable FENCEPOST or the system property "fencepost". The program is started once for
- * all tests, and ends with them. A test that fails is told the broker's view; one that passes fails if a fault that it
+ * all tests, and ends with them. The broker's view of a test that fails is printed; one that passes fails if a fault that it
  * set has never fired.
  */
 public final class FencepostExtension implements ParameterResolver, AfterEachCallback {
@@ -67,7 +67,7 @@ public final class FencepostExtension implements ParameterResolver, AfterEachCal
         }
     }
 
-    /** A broker of a test. All operations of the control API are there by {@link #get} and {@link #post}. */
+    /** A broker of a test. {@link #get} and {@link #post} reach all operations of the control API. */
     @SuppressWarnings("deprecation") // JUnit before 5.13 closes no AutoCloseable
     public static final class Broker implements ExtensionContext.Store.CloseableResource, AutoCloseable {
         private final Program program;

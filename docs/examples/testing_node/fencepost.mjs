@@ -11,8 +11,8 @@
  *     });
  *
  * Copy this file. It needs Node.js 20.12 or later, and the program fencepost on PATH, or its command in the environment
- * variable FENCEPOST. The program is started once for all tests of a process, and ends with it. A test that fails is
- * told the broker's view; one that passes fails if a fault that it set has never fired.
+ * variable FENCEPOST. The program is started once for all tests of a process, and ends with it. The broker's view of a
+ * test that fails is printed; one that passes fails if a fault that it set has never fired.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -26,7 +26,7 @@ export async function startBroker(t) {
   return broker;
 }
 
-/** A broker of a test. All operations of the control API are there by `get` and `post`, which throw its refusals. */
+/** A broker of a test. `get` and `post` reach all operations of the control API, and throw its refusals. */
 class Broker {
   #address;
 

@@ -7,7 +7,7 @@
 //	}
 //
 // Copy this file. It needs the program fencepost on PATH, or its command in the environment variable FENCEPOST. The
-// program is started once for all tests of a package, and ends with them. A test that fails is told the broker's view;
+// program is started once for all tests of a package, and ends with them. The broker's view of a test that fails is logged;
 // one that passes fails if a fault that it set has never fired.
 package fencepost
 
@@ -27,8 +27,8 @@ import (
 	"time"
 )
 
-// Broker is a broker of a test. All operations of the control API are there by Get and Post. What the API refuses ends
-// the test with a sentence that says what to do, so call these methods on the test's own goroutine.
+// Broker is a broker of a test. Get and Post reach all operations of the control API. A refusal ends the test with a
+// sentence of advice, so call these methods on the test's own goroutine.
 type Broker struct {
 	t                testing.TB
 	address          string

@@ -11,7 +11,7 @@
 //!
 //! Copy this file. It needs ureq (with its feature "json") and serde_json, and the program `fencepost` on PATH, or its
 //! command in the environment variable FENCEPOST. The program is started once for all tests of a process, and ends with
-//! it. A test that fails is told the broker's view; one that passes fails if a fault that it set has never fired.
+//! it. The broker's view of a test that fails is printed; one that passes fails if a fault that it set has never fired.
 #![allow(dead_code)]
 
 use serde_json::{json, Value};
@@ -20,8 +20,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// A broker of a test, which is closed when it is dropped. All operations of the control API are there by `get` and
-/// `post`; what the API refuses is a panic, which says what to do.
+/// A broker of a test, which is closed when it is dropped. `get` and `post` reach all operations of the control API;
+/// a refusal is a panic with a sentence of advice.
 pub struct Broker {
     address: String,
     bootstrap_servers: String,
