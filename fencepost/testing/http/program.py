@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from importlib.metadata import version
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -37,7 +38,7 @@ def serve(host: str, port: int, *, as_json: bool, until_stdin_closes: bool, publ
     Prints the address on standard output when the program is ready. Raises AddressError.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))  # uvicorn takes its place, and raises the signal again at its end
+        signal.signal(number, lambda *_: sys.exit(0))  # until the server has handlers of its own
     with _listening("0.0.0.0" if published else host, port) as listener:
         _warm_up()
         server = _Server(make_config(listener.getsockname()[0], published), as_json=as_json)
@@ -96,6 +97,14 @@ class _Server(uvicorn.Server):
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             ready = {"url": url, "pid": os.getpid(), "version": version("fencepost")}
             print(json.dumps(ready) if self._as_json else f"test-broker ready: {url}", flush=True)  # noqa: T201
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order, however often and in whatever way the program is asked to.
+
+        uvicorn's own method takes SIGINT for a second request if the end has begun, which is so after standard input
+        closed: it would leave without closing the brokers. It also raises each signal again at the end.
+        """
+        self.should_exit = True
 
     def end_with_stdin(self) -> None:
         """Wait until standard input closes, and end the program."""

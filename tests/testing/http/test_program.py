@@ -73,6 +73,22 @@ def test_it_ends_in_order_and_in_silence_with_all_its_brokers(way: str) -> None:
         assert not alive(own["process_id"])
 
 
+@pytest.mark.parametrize("ways", [("stdin", "SIGINT"), ("SIGINT", "SIGINT", "SIGINT"), ("SIGTERM", "SIGINT")], ids=str)
+def test_asked_to_end_in_several_ways_it_ends_in_order_and_in_silence(ways: tuple[str, ...]) -> None:
+    with program("--until-stdin-closes") as (process, _, client):
+        own = client.post("/brokers", json={"process": True}).json()
+        for way in ways:
+            if way == "stdin":
+                assert process.stdin is not None
+                process.stdin.close()
+                process.stdin = None
+            else:
+                process.send_signal(getattr(signal, way))
+            time.sleep(0.02)  # so that the signals are not taken for one; the end takes longer than this
+        assert (*process.communicate(timeout=60), process.returncode) == ("", "", 0)
+        assert not alive(own["process_id"])
+
+
 def test_an_operation_that_waits_does_not_keep_it() -> None:
     with program() as (process, _, client):
         broker = client.post("/brokers").json()["broker"]
