@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
             print(json.dumps(ready) if self._as_json else f"test-broker ready: {url}", flush=True)  # noqa: T201
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End in order, however often and in whatever way the program is asked to.
+        """End in order, however often and by whichever means the program is asked to.
 
         uvicorn's own method takes SIGINT for a second request if the end has begun, which is so after standard input
         closed: it would leave without closing the brokers. It also raises each signal again at the end.
