@@ -26,6 +26,7 @@ from fencepost.client.log_in import Credentials
 from fencepost.client.session import ClientOptions
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.options import ConsoleOptions
+from fencepost.console.values import Values
 from fencepost.console.web import changes
 from fencepost.console.web.pages import PAGES
 from fencepost.console.web.rendering import make_environment, static_files
@@ -69,6 +70,7 @@ class Console:
         self.options = options
         self.sessions = Sessions()
         self.http = BrokerHttp(options.broker_http, options.broker_http_token)
+        self.values = Values()
         self.templates = make_environment()
         self.mechanisms: tuple[str, ...] = ()
         self._shared = Cluster(options.bootstrap, ClientOptions(tls=options.tls, client_id=CLIENT_ID))
@@ -199,7 +201,8 @@ async def _visit(
             return response
         session = console.sessions.begin(console._shared)  # noqa: SLF001
     assert session.cluster is not None
-    visit = Visit(request, session, session.cluster, console.http.for_person(session.cluster), console.options)
+    http = console.http.for_person(session.cluster)
+    visit = Visit(request, session, session.cluster, http, console.options, console.values)
     try:
         result = await function(visit)
     except (LogInNeededError, LogInRefusedError) as error:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from fencepost.client.cluster import Cluster
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.options import ConsoleOptions
+from fencepost.console.values import Values
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.sessions import Session
 
@@ -48,6 +49,7 @@ class Visit:
     cluster: Cluster
     http: BrokerHttp
     options: ConsoleOptions
+    values: Values
 
     def parameter(self, name: str, default: str = "") -> str:
         """A parameter of the address."""

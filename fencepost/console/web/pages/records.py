@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
 from fencepost.client.errors import ClusterError
 from fencepost.client.producing import produce
 from fencepost.console import words
-from fencepost.console.reading.internal_records import decoded
 from fencepost.console.reading.records import offset_at_time, read_page
 from fencepost.console.reading.topics import fill_offsets
 from fencepost.console.reading.transactions import list_transactions
 from fencepost.console.record_marks import Gap, ShownRecord
+from fencepost.console.values import FORMATS, Shown
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.pages.topics import read_topic
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
-from fencepost.protocol.checked_json import JsonError, parse
 
 ROWS: Final = 50
 LONGEST_SHOWN: Final = 20_000
-FORMATS: Final = ("text", "json", "hex")
 LARGEST_VALUE: Final = 900_000
 
 
@@ -76,12 +73,7 @@ async def messages(visit: Visit) -> Page:
     data = {
         "topic": state,
         "partition": partition,
-        "rows": [
-            GapRow(row)
-            if isinstance(row, Gap)
-            else _message_row(row, shown_format, names.get(row.producer_id), name if state.is_internal else "")
-            for row in page.rows
-        ],
+        "rows": await _rows(visit, name, page.rows, shown_format, names),
         "first_offset": first,
         "next_offset": page.next_offset,
         "earlier_offset": max(start, first - ROWS) if first > start else None,
@@ -96,42 +88,32 @@ async def messages(visit: Visit) -> Page:
     return Page("messages.html", f"Messages of {name}", data, menu="topics")
 
 
-def _message_row(row: ShownRecord, shown_format: str, transactional_id: str | None, internal: str) -> MessageRow:
-    record = row.record
-    if record is None:
+async def _rows(
+    visit: Visit, topic: str, found: list[ShownRecord | Gap], shown_format: str, names: dict[int, str]
+) -> list[MessageRow | GapRow]:
+    records = [one.record for one in found if not isinstance(one, Gap) and one.record is not None]
+    shown = iter(await visit.values.show(topic, records, shown_format))
+    return [
+        GapRow(one)
+        if isinstance(one, Gap)
+        else _message_row(one, None if one.record is None else next(shown), names.get(one.producer_id))
+        for one in found
+    ]
+
+
+def _message_row(row: ShownRecord, shown: Shown | None, transactional_id: str | None) -> MessageRow:
+    if shown is None:
         return MessageRow(row, None, None, 0, False, (), transactional_id)
-    key, value = record.key, record.value
-    texts = decoded(internal, key, value) if internal and shown_format != "hex" else None
-    key_text, value_text = texts or (in_format(key, shown_format), in_format(value, shown_format))
-    headers = tuple((name, in_format(content, "text") or "null") for name, content in record.headers)
-    is_cut = value_text is not None and len(value_text) > LONGEST_SHOWN
+    text = shown.value.text
     return MessageRow(
-        row,
-        key_text,
-        value_text[:LONGEST_SHOWN] if value_text is not None else None,
-        len(value or b""),
-        is_cut,
-        headers,
+        row._replace(record=shown.record),
+        shown.key.text,
+        None if text is None else text[:LONGEST_SHOWN],
+        len(shown.record.value or b""),
+        text is not None and len(text) > LONGEST_SHOWN,
+        tuple((name, "null" if part.text is None else part.text) for name, part in shown.headers),
         transactional_id,
     )
-
-
-def in_format(content: bytes | None, shown_format: str) -> str | None:
-    """Return bytes as text, JSON in lines, or hex. Bytes that are no text become hex: nothing is guessed."""
-    if content is None:
-        return None
-    if shown_format == "hex":
-        return content.hex(" ")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        return content.hex(" ")
-    if shown_format == "json":
-        try:
-            return json.dumps(parse(text), indent=2, ensure_ascii=False)
-        except JsonError:
-            return text
-    return text
 
 
 @change("produce-record")
