@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,6 +25,9 @@ from fencepost.protocol.messages.cluster import DescribeClusterRequest
 DESCRIBE: Final = 8
 """Number of the operation, and of its bit among the permitted ones. Source: Kafka's AclOperation."""
 
+LARGE_VIEW: Final = 2_000
+"""Partitions in an answer from which on it is taken apart in a thread."""
+
 
 class Cluster:
     """A client of a cluster, for one user. Connections are made when they are first needed."""
@@ -35,6 +38,16 @@ class Cluster:
         self._connections: dict[tuple[str, int], Connection] = {}
         self._opening: dict[tuple[str, int], asyncio.Lock] = {}
         self._nodes: dict[int, Node] = {}
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for clients of one cluster as one user, with the same credentials: they get the same answers."""
+        return tuple(self._bootstrap), self._options.tls, self._options.credentials
 
     @property
     def user(self) -> str | None:
@@ -47,6 +60,8 @@ class Cluster:
         return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
 
     def close(self) -> None:
+        """Close the connections, for good."""
+        self._is_closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -54,13 +69,15 @@ class Cluster:
     async def view(self, names: Iterable[str] | None = None) -> ClusterView:
         """The brokers and these topics, all of them for None. Raises ClusterError; LogInNeededError."""
         try:
-            view = view_of(await self.send(metadata_request(names)))
+            reply = await self.send(metadata_request(names))
         except UnreachableError:
             if self._options.credentials is None:
                 mechanisms = await self._offered_mechanisms()
                 if mechanisms:
                     raise LogInNeededError(mechanisms) from None
             raise
+        is_small = sum(len(topic.partitions) for topic in reply.topics) < LARGE_VIEW
+        view = view_of(reply) if is_small else await asyncio.to_thread(view_of, reply)
         self._nodes.update(view.nodes)
         return view
 
@@ -117,9 +134,10 @@ class Cluster:
         return self._nodes[node_id]
 
     async def _any(self) -> Connection:
-        for connection in self._connections.values():
-            if not connection.is_closed:
-                return connection
+        opened = [connection for connection in self._connections.values() if not connection.is_closed]
+        if opened:
+            # Not one that many wait for: its broker may have stopped in the middle.
+            return min(opened, key=lambda connection: connection.waiting)
         failure: ClusterError | None = None
         for host, port in self._bootstrap:
             try:
@@ -132,10 +150,16 @@ class Cluster:
         address = host, port
         async with self._opening.setdefault(address, asyncio.Lock()):
             connection = self._connections.get(address)
+            if self._is_closed:
+                raise UnreachableError("this client was closed")
             if connection is None or connection.is_closed:
                 if connection is not None:
                     connection.close()
-                connection = self._connections[address] = await Connection.open(host, port, self._options)
+                connection = await Connection.open(host, port, self._options)
+                if self.is_closed:  # meanwhile
+                    connection.close()
+                    raise UnreachableError("this client was closed")
+                self._connections[address] = connection
             return connection
 
     async def _offered_mechanisms(self) -> tuple[str, ...]:

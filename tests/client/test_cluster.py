@@ -76,3 +76,19 @@ async def test_a_needed_log_in_names_the_mechanisms_and_then_works() -> None:
         assert (await admin.view()).nodes
         assert admin.user == "admin"
         admin.close()
+
+
+async def test_a_closed_client_opens_no_connection_again(cluster: Cluster) -> None:
+    await cluster.view(())
+    cluster.close()
+    assert cluster.is_closed
+    with pytest.raises(UnreachableError, match="closed"):
+        await cluster.view(())
+
+
+def test_clients_of_one_user_are_alike_and_others_are_not() -> None:
+    def identity(user: str, secret: str) -> object:
+        return Cluster([("b", 1)], ClientOptions(credentials=Credentials("PLAIN", user, secret))).identity
+
+    assert identity("ann", "s") == identity("ann", "s")
+    assert len({identity("ann", "s"), identity("ann", "t"), identity("bob", "s")}) == 3

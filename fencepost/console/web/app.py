@@ -26,6 +26,7 @@ from fencepost.client.log_in import Credentials
 from fencepost.client.session import ClientOptions
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.options import ConsoleOptions
+from fencepost.console.reading.sharing import Readers
 from fencepost.console.values import Values
 from fencepost.console.web import changes
 from fencepost.console.web.pages import PAGES
@@ -69,6 +70,7 @@ class Console:
     def __init__(self, options: ConsoleOptions) -> None:
         self.options = options
         self.sessions = Sessions()
+        self.readers = Readers()
         self.http = BrokerHttp(options.broker_http, options.broker_http_token)
         self.values = Values()
         self.templates = make_environment()
@@ -77,6 +79,7 @@ class Console:
         self.needs_log_in = bool(options.needs_log_in)
 
     def close(self) -> None:
+        self.readers.close()
         self.sessions.end_all()
         self._shared.close()
 
@@ -133,7 +136,8 @@ class Console:
                 "bootstrap": ",".join(f"{host}:{port}" for host, port in self.options.bootstrap),
                 "user": session.cluster.user if session.cluster else None,
                 "read_only": self.options.read_only,
-                "read_at_ms": int(time.time() * 1000),
+                "read_at_ms": int((time.time() - page.age_s) * 1000),
+                "age_s": page.age_s,
                 "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
                 "search_text": request.query_params.get("q", "") if request.url.path == "/search" else "",
             }
@@ -202,7 +206,7 @@ async def _visit(
         session = console.sessions.begin(console._shared)  # noqa: SLF001
     assert session.cluster is not None
     http = console.http.for_person(session.cluster)
-    visit = Visit(request, session, session.cluster, http, console.options, console.values)
+    visit = Visit(request, session, session.cluster, http, console.options, console.values, console.readers)
     try:
         result = await function(visit)
     except (LogInNeededError, LogInRefusedError) as error:

@@ -110,6 +110,7 @@ async def answer(visit: Visit, name: str, form: Form) -> Page | Response:
         outcome = str(error)
         raise
     finally:
+        visit.readers.forget()
         client = visit.request.client
         audit.record(
             user=visit.cluster.user,

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from fencepost.client.cluster import Cluster
 from fencepost.console.broker_http import BrokerHttp
 from fencepost.console.options import ConsoleOptions
+from fencepost.console.reading.sharing import Readers, Reads
 from fencepost.console.values import Values
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.sessions import Session
@@ -30,7 +31,7 @@ class BadFormError(Exception):
 
 @dataclass(frozen=True)
 class Page:
-    """A page to show. data: for the template, and as JSON for programs."""
+    """A page to show. data: for the template, and as JSON for programs. age_s: of what it shows, in seconds."""
 
     template: str
     title: str
@@ -38,6 +39,7 @@ class Page:
     menu: str = ""
     refreshes: bool = False
     status: int = 200
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,12 @@ class Visit:
     http: BrokerHttp
     options: ConsoleOptions
     values: Values
+    readers: Readers
+
+    @property
+    def reads(self) -> Reads:
+        """What this person's user shares with all who look as the same user."""
+        return self.readers.of(self.cluster)
 
     def parameter(self, name: str, default: str = "") -> str:
         """A parameter of the address."""
