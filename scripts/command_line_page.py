@@ -23,6 +23,23 @@ running broker, this one or any other that speaks Kafka's protocol. What was ask
 table or, with `--json`, for programs; errors and counts go to standard error. In a checkout, `./scripts/fencepost` runs
 them. Generated from the commands by `python -m scripts.command_line_page`; a test keeps it current.
 
+`fencepost profile` keeps the addresses and log-ins of clusters under names: `--profile NAME` reaches one of them, and
+`fencepost profile use NAME` makes it the one that commands use from now on. The source nearest to the command counts:
+
+| order | address | log-in |
+|---|---|---|
+| 1 | `--bootstrap` | `--command-config`, with `-X` above it |
+| 2 | the profile of `--profile` | the same profile, with `-X` above it |
+| 3 | `FENCEPOST_BOOTSTRAP` | `FENCEPOST_COMMAND_CONFIG`, with `-X` above it |
+| 4 | the profile of `FENCEPOST_PROFILE`, else the one in use | the same profile, with `-X` above it |
+| 5 | `127.0.0.1:9092` | none |
+
+A profile that `--profile` does not name is left aside as a whole if the address comes from elsewhere: its password was
+meant for its own cluster. `fencepost serve` reads no profile. No command shows a password of a profile.
+
+A command that cannot be undone asks first. `--yes` or `-y` answers beforehand; without it and without a terminal the
+command changes nothing and says so.
+
 Shells complete commands and options of `fencepost`, and the names of topics, groups and transactional ids: these come
 from the broker of `--bootstrap` or `FENCEPOST_BOOTSTRAP`, if it answers within a second. For bash, add the first line
 to `~/.bashrc`; for zsh, the second to `~/.zshrc`; for fish, run the third once:

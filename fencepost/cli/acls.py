@@ -17,6 +17,7 @@ from fencepost.broker.security.acls import (
 )
 from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import print_rows
+from fencepost.cli.questions import ask, sure_option
 from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.acls import (
     AclCreation,
@@ -259,7 +260,7 @@ def list_acls(bootstrap: str, as_json: bool, pattern: str, principals: Sequence[
 @_resource_options
 @_pattern_option(*_PATTERNS_OF_FILTERS, default="literal")
 @_entry_options
-@click.option("--yes", "--force", "is_sure", is_flag=True, help="Confirm the action without prompting.")
+@sure_option("--force")
 def remove(bootstrap: str, as_json: bool, pattern: str, is_sure: bool, **options: Any) -> None:
     """Remove ACLs.
 
@@ -275,7 +276,7 @@ def remove(bootstrap: str, as_json: bool, pattern: str, is_sure: bool, **options
         filters = _filters(resources, kind, [_open(None)])
     if not is_sure:
         names = ", ".join(f"{resource.kind.name.lower()} {resource.name}" for resource in resources)
-        click.confirm(f"Remove these ACLs of {names}?", abort=True, err=True)
+        ask(f"Remove these ACLs of {names}?")
     with brokers(bootstrap) as cluster:
         results = cluster.send(DeleteAclsRequest(filters)).filter_results
     check_replies(*results)

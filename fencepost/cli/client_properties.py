@@ -28,9 +28,14 @@ def read_file(path: str) -> dict[str, Property]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise WrongPropertiesError(f"{path} cannot be read: {reason}") from None
+    return properties_in(text, path)
+
+
+def properties_in(text: str, where: str) -> dict[str, Property]:
+    """The properties of a text. where: the name of its file, for the place of each."""
     from fencepost.broker.config.loading import parse_properties
 
-    return {name: Property(value, f"{path}:{line}") for name, value, line in parse_properties(text)}
+    return {name: Property(value, f"{where}:{line}") for name, value, line in parse_properties(text)}
 
 
 def secret(properties: Properties, name: str) -> str | None:

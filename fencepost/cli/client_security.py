@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fencepost.cli.client_properties import Properties, Property, WrongPropertiesError, read_file, secret
+from fencepost.cli.profile_choice import is_named, profile_in_use
 
 if TYPE_CHECKING:
     import ssl
@@ -162,8 +164,9 @@ def security_options(command: Command) -> Command:
     )(command)
 
 
-def _take_file(context: click.Context, _: click.Parameter, path: str | None) -> None:
-    if path is not None:
+def _take_file(context: click.Context, parameter: click.Parameter, path: str | None) -> None:
+    source = context.get_parameter_source(parameter.name or "")
+    if path is not None and (source is ParameterSource.COMMANDLINE or not is_named(context)):
         try:
             _taken(context)["file"] = read_file(path)
         except WrongPropertiesError as error:
@@ -185,16 +188,25 @@ def _taken(context: click.Context) -> dict[str, Properties]:
     return taken
 
 
-def current_security() -> ClientSecurity:
-    """Return the security of `--command-config` and `-X` of the running command. Raises ClickException."""
-    context = click.get_current_context(silent=True)
-    if context is None or _CONTEXT_KEY not in context.meta:
-        return NO_SECURITY
+def _all_properties(context: click.Context) -> Properties:
+    """Those of the file, else of the profile in use, and above them those of `-X`. Raises WrongPropertiesError."""
     taken = _taken(context)
+    below = taken.get("file")
+    if below is None:
+        used = profile_in_use()
+        below = {} if used is None else used.properties()
+    return {**below, **taken.get("options", {})}
+
+
+def current_security() -> ClientSecurity:
+    """Return the security of `--command-config`, the profile and `-X` of the running command. Raises ClickException."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return NO_SECURITY
     made = context.meta.get(_CONTEXT_KEY + ".made")
     if made is None:
         try:
-            made = security_of({**taken.get("file", {}), **taken.get("options", {})})
+            made = security_of(_all_properties(context))
         except WrongPropertiesError as error:
             raise click.ClickException(str(error)) from None
         context.meta[_CONTEXT_KEY + ".made"] = made
@@ -204,9 +216,8 @@ def current_security() -> ClientSecurity:
 
 def current_transport() -> ClientSecurity:
     """As `current_security`, without who logs in: for a program at which each person logs in. Raises ClickException."""
-    taken = _taken(click.get_current_context())
     try:
-        known = _known({**taken.get("file", {}), **taken.get("options", {})})
+        known = _known(_all_properties(click.get_current_context()))
         protocol, tls = _protocol_and_tls(known)
         mechanism = _one_of(known, "sasl.mechanism", "", MECHANISMS) or None
     except WrongPropertiesError as error:
@@ -242,6 +253,11 @@ def security_of(properties: Properties) -> ClientSecurity:
         return ClientSecurity(protocol, tls, mechanism, token=token_source(known, _jaas_options(known)))
     name, password, is_delegated = _name_and_password(known, mechanism)
     return ClientSecurity(protocol, tls, mechanism, name, password, is_delegated=is_delegated)
+
+
+def check_known(properties: Properties) -> None:
+    """Raise WrongPropertiesError for a property that seems to protect a connection and is not known."""
+    _known(properties)
 
 
 def _known(properties: Properties) -> dict[str, Property]:

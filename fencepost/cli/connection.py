@@ -6,16 +6,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 
 from fencepost.broker.kernel.printable import printable
 from fencepost.cli.client_security import current_security, security_options
 from fencepost.cli.probe import NoBrokerError, NoLoginError, check_advertised, parse_address, probe_any
+from fencepost.cli.profile_choice import choose_profile, profile_in_use, profile_option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 CLIENT_ID = "fencepost-cli"
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 CONNECT_TIMEOUT_MS = 30_000
 """The broker has answered a moment before."""
 READS_TRIED = 4
@@ -25,21 +27,17 @@ COORDINATOR_PAUSE_S = 0.1
 
 
 def bootstrap_option(command: Command) -> Command:
-    """Add `--bootstrap HOST:PORT`, and the options for TLS and SASL, which `client_options` reads."""
-    return address_option(security_options(command))
-
-
-def address_option(command: Command) -> Command:
-    """Add `--bootstrap HOST:PORT` alone, also read from FENCEPOST_BOOTSTRAP, with the names that other tools have for
-    it."""
+    """Add `--bootstrap HOST:PORT` with the names that other tools have for it, `--profile`, and the options for TLS and
+    SASL, which `client_options` reads."""
+    command = profile_option(security_options(command))
     return click.option(
         "-b",
         "--bootstrap",
         "--bootstrap-server",
         "bootstrap",
         metavar="HOST:PORT",
-        default="127.0.0.1:9092",
-        show_default=True,
+        default=DEFAULT_BOOTSTRAP,
+        show_default=f"that of the profile in use, or {DEFAULT_BOOTSTRAP}",
         envvar="FENCEPOST_BOOTSTRAP",
         show_envvar=True,
         callback=_check_bootstrap,
@@ -47,12 +45,21 @@ def address_option(command: Command) -> Command:
     )(command)
 
 
-def _check_bootstrap(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+def _check_bootstrap(context: click.Context, parameter: click.Parameter, text: str) -> str:
+    found = choose_profile(context, context.get_parameter_source(parameter.name or ""))
+    if found is not None:
+        text = found.bootstrap
+    try:
+        check_addresses(text)
+    except ValueError as error:
+        raise click.BadParameter(f"of the profile {found.name!r}: {error}" if found else str(error)) from None
+    return text
+
+
+def check_addresses(text: str) -> str:
+    """Return a list of `HOST:PORT`, with commas between them. Raises ValueError, which names the expected form."""
     for address in text.split(","):
-        try:
-            parse_address(address)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
+        parse_address(address)
     return text
 
 
@@ -140,13 +147,7 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
     except NoLoginError as error:
         raise click.ClickException(f"{bootstrap} does not serve this client: {error}") from None
     except NoBrokerError as error:
-        advice = (
-            ""
-            if "--command-config" in str(error)
-            else f". Start one with `fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`, "
-            "or name another with --bootstrap"
-        )
-        raise click.ClickException(f"no broker answers at {bootstrap}: {error}{advice}") from None
+        raise click.ClickException(f"no broker answers at {bootstrap}: {error}{_advice(bootstrap, error)}") from None
     try:
         check_advertised(bootstrap, security=security)
     except NoLoginError as error:
@@ -179,6 +180,16 @@ def kafka_errors(bootstrap: str) -> Iterator[None]:
         raise click.ClickException(describe_error(error)) from error
     except (KafkaError, ValueError) as error:
         raise click.ClickException(str(error) or type(error).__name__) from error
+
+
+def _advice(bootstrap: str, error: NoBrokerError) -> str:
+    if "--command-config" in str(error):
+        return ""
+    used = profile_in_use()
+    if used is not None and used.is_its_address:
+        return f". The address is that of the profile {used.name!r}; --profile or --bootstrap name another"
+    start = f"`fencepost serve --listener {bootstrap.split(',')[0]} --data-dir DIRECTORY`"
+    return f". Start one with {start}, or name another with --bootstrap"
 
 
 def describe_error(error: Any) -> str:

@@ -16,6 +16,7 @@ from fencepost.cli.completion import group_names, topic_names
 from fencepost.cli.connection import bootstrap_option, json_option, kafka_errors
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import Done, print_done, print_rows
+from fencepost.cli.questions import ask, sure_option
 from fencepost.cli.records import fields_of
 from fencepost.cli.sending import brokers
 
@@ -136,9 +137,9 @@ def dead_letters(bootstrap: str, as_json: bool, group: str, topic: str | None, c
 @click.argument("group", shell_complete=group_names)
 @letter_options
 @click.option("--dry-run", is_flag=True, help="Show the dead letters that would be delivered, and write nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@sure_option()
 def redeliver(
-    bootstrap: str, as_json: bool, group: str, topic: str | None, chosen: Chosen, dry_run: bool, yes: bool
+    bootstrap: str, as_json: bool, group: str, topic: str | None, chosen: Chosen, dry_run: bool, is_sure: bool
 ) -> None:
     """Deliver dead letters of a share group again.
 
@@ -159,8 +160,8 @@ def redeliver(
                 f"nothing to deliver: {source.topic} has no dead letters of group {group} that were chosen and not "
                 "delivered again; `fencepost groups dead-letters` shows all"
             )
-        if not yes:
-            click.confirm(_question(group, rows), abort=True, err=True)
+        if not is_sure:
+            ask(_question(group, rows))
         print_done(_redeliver(source, rows), as_json=as_json)
 
 

@@ -28,6 +28,7 @@ from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.cli.incomplete import print_or_fail, unserved
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.positions import checked_partitions
+from fencepost.cli.questions import yes_option
 from fencepost.cli.sending import brokers
 from fencepost.cli.times import TimeType
 
@@ -283,7 +284,7 @@ def _alter(admin: Any, group: str, plan: Mapping[Place, int]) -> None:
 @click.argument("group", shell_complete=group_names)
 @click.argument("topic", shell_complete=topic_names)
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
-@click.confirmation_option("--yes", prompt="This deletes committed offsets of the group. Continue?")
+@yes_option("This deletes committed offsets of the group. Continue?")
 def delete_offsets(bootstrap: str, as_json: bool, group: str, topic: str, partitions: tuple[int, ...]) -> None:
     """Delete a group's offsets of a topic that no member reads.
 
@@ -319,7 +320,7 @@ def delete_offsets(bootstrap: str, as_json: bool, group: str, topic: str, partit
 @bootstrap_option
 @json_option
 @click.argument("group", shell_complete=group_names)
-@click.confirmation_option("--yes", prompt="This deletes the group and its offsets. Continue?")
+@yes_option("This deletes the group and its offsets. Continue?")
 def delete(bootstrap: str, as_json: bool, group: str) -> None:
     """Delete a group without members, and its offsets."""
     with admin_client(bootstrap) as admin:

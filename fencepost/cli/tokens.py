@@ -10,6 +10,7 @@ import click
 
 from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import Done, format_time, print_done, print_rows
+from fencepost.cli.questions import ask, sure_option
 from fencepost.cli.sending import brokers
 from fencepost.protocol.messages.delegation_tokens import (
     CreatableRenewers,
@@ -155,13 +156,13 @@ def renew(token_id: str, period: int | None, bootstrap: str, as_json: bool) -> N
     metavar="MS",
     help="Milliseconds from now until the token expires; it is removed at once if not given.",
 )
-@click.option("--yes", "--force", "is_sure", is_flag=True, help="Confirm the action without prompting.")
+@sure_option("--force")
 @bootstrap_option
 @json_option
 def expire(token_id: str, period: int | None, is_sure: bool, bootstrap: str, as_json: bool) -> None:
     """End the token TOKEN_ID: nobody can log in by it again. Connections that are open stay as they are."""
     if not is_sure:
-        click.confirm(f"End the token {token_id}?", abort=True, err=True)
+        ask(f"End the token {token_id}?")
     with brokers(bootstrap) as cluster:
         hmac = _hmac(cluster, token_id)
         reply = cluster.send(ExpireDelegationTokenRequest(hmac, DEFAULT if period is None else period))

@@ -22,6 +22,7 @@ from fencepost.cli.connection import (
 )
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.positions import checked_partitions
+from fencepost.cli.questions import yes_option
 from fencepost.cli.times import TimeType
 
 
@@ -153,7 +154,7 @@ def describe(bootstrap: str, as_json: bool, name: str) -> None:
 @click.option("--before-offset", type=click.IntRange(min=0), help="Delete what is before this offset.")
 @click.option("--before-time", type=TimeType(), help="Delete what is before the first record of this time or later.")
 @click.option("--everything", is_flag=True, help="Delete all records that there are now.")
-@click.confirmation_option("--yes", prompt="This deletes records for good. Continue?")
+@yes_option("This deletes records for good. Continue?")
 def trim(
     bootstrap: str,
     as_json: bool,
@@ -282,7 +283,7 @@ def grow(bootstrap: str, as_json: bool, name: str, partitions: int) -> None:
 @bootstrap_option
 @json_option
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
-@click.confirmation_option("--yes", prompt="This deletes the topics and everything in them. Continue?")
+@yes_option("This deletes the topics and everything in them. Continue?")
 def delete(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None:
     """Delete topics and everything in them.
 

@@ -10,6 +10,7 @@ import click
 
 from fencepost.cli.connection import admin_client, coordinator_options, kafka_errors, no_such
 from fencepost.cli.output import Done
+from fencepost.cli.questions import HELP, YES, answer_to, ask
 from fencepost.cli.sending import brokers
 from fencepost.cli.transaction_doubts import record_decision
 
@@ -39,14 +40,12 @@ def ends(question: str) -> Callable[[Command], Command]:
 
     def confirm(context: click.Context, _parameter: click.Parameter, is_confirmed: bool) -> None:
         if not is_confirmed and not context.resilient_parsing:
-            click.confirm(question, abort=True)
+            ask(question)
             if context.params.get("reason") is None:
-                context.params["reason"] = click.prompt("Reason, for the audit log", default="", show_default=False)
+                context.params["reason"] = answer_to("Reason, for the audit log")
 
     def decorate(command: Command) -> Command:
-        yes = click.option(
-            "--yes", is_flag=True, expose_value=False, callback=confirm, help="Confirm the action without prompting."
-        )
+        yes = click.option(*YES, is_flag=True, expose_value=False, callback=confirm, help=HELP)
         reason = click.option("--reason", is_eager=True, help="Why, for the broker's audit log.")
         return reason(yes(command))
 

@@ -76,7 +76,7 @@ def test_a_token_is_created_listed_renewed_and_ended(tmp_path: Path) -> None:
                 assert "DELEGATION_TOKEN_OWNER_MISMATCH (63)" in await run(refused, *change, *carol)
             renewed = json.loads(await run(done, "renew", name, "--period", "60000", "--json", *bob))
             assert renewed["expires"] < made["latest_end"]
-            assert "Aborted" in await run(refused, "expire", name, *alice, typed="n\n")
+            assert "--yes answers beforehand" in await run(refused, "expire", name, *alice)
             assert await log_in(node, made) == 0
             assert await run(done, "expire", name, "--yes", *alice) == f"{name}: removed\n"
             assert await log_in(node, made) != 0

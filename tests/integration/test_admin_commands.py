@@ -138,7 +138,7 @@ def test_topics_are_shown_with_what_they_hold(run: Run, group: str) -> None:
 
 
 def test_the_oldest_records_are_deleted(run: Run, group: str) -> None:
-    assert run("topics", "trim", group, "--before-offset", "3", input="n\n").exit_code == 1
+    assert run("topics", "trim", group, "--before-offset", "3", input="n\n").exit_code == 2
     assert run("topics", "trim", group, "--yes").exit_code == 2
     assert shown(run, "topics", "trim", group, "--before-offset", "3", "--yes") == [
         {"partition": 0, "log_start_offset": 3, "deleted_offsets": 3}

@@ -128,7 +128,7 @@ def test_a_topic_is_created_shown_grown_and_deleted(run: Run, unique: Unique) ->
     described = json.loads(run("topics", "describe", name, "--json").stdout)
     offsets = ("partition", "log_start_offset", "last_stable_offset", "high_watermark")
     assert [described[1][column] for column in offsets] == [1, 0, 2, 2]
-    assert run("topics", "delete", name, input="n\n").exit_code == 1
+    assert run("topics", "delete", name, input="n\n").exit_code == 2
     assert run("topics", "delete", name, "--yes").stdout == f"deleted {name}\n"
     assert name not in run("topics", "list").stdout
 
@@ -477,7 +477,7 @@ def test_a_transaction_is_terminated_and_its_producer_fenced(broker: BrokerProce
     for partition in (0, 1):
         producer.produce(topic, b"open", partition=partition)
     producer.flush(60)
-    assert run("transactions", "terminate", transactional_id, input="n\n").exit_code == 1
+    assert run("transactions", "terminate", transactional_id, input="n\n").exit_code == 2
     done = run("transactions", "terminate", transactional_id, "--yes")
     assert done.stdout == f"aborted the transaction of {transactional_id}, and fenced its producer\n"
     for partition in json.loads(run("topics", "describe", topic, "--json").stdout):

@@ -69,7 +69,7 @@ def test_every_command_works_with_the_properties_of_a_user(run: Run) -> None:
         (("acls", "list"), None),
         (("quotas", "set", "--user", "alice", "--producer-byte-rate", "1000000"), None),
         (("quotas", "list"), None),
-        (("topics", "delete", "orders"), "y\n"),
+        (("topics", "delete", "orders", "--yes"), None),
     ]
     for command, given in commands:
         result = run("admin", *command, input=given)

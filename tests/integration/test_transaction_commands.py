@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 
+from fencepost.cli import questions
 from fencepost.cli.commands import fencepost
 from fencepost.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.two_phase import Coordinator, Superseded, Token
@@ -46,19 +47,27 @@ def read(run: Run, topic: str) -> list[str]:
     ("command", "state", "left"), [("commit", "CompleteCommit", ["open"]), ("abort", "CompleteAbort", [])]
 )
 def test_an_open_transaction_is_ended_in_the_place_of_its_producer(
-    broker: BrokerProcess, run: Run, unique: Unique, command: str, state: str, left: list[str]
+    broker: BrokerProcess,
+    run: Run,
+    unique: Unique,
+    command: str,
+    state: str,
+    left: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = unique(command)
     run("topics", "create", name, "-p", "1")
     producer = open_transaction(broker.bootstrap, name, name)
     row = described(run, name)
     pair = f"{row['producer_id']}:{row['producer_epoch']}"
-    assert run("transactions", command, name, input="n\n").exit_code == 1
+    assert run("transactions", command, name).exit_code == 2
     refused = run("transactions", command, name, "--pair", f"{row['producer_id']}:{row['producer_epoch'] + 7}", "--yes")
     assert refused.exit_code == 1
     assert f"the pair of {name} is {pair} now" in refused.stderr
     assert described(run, name)["state"] == "Ongoing"
     reason = f"the service of {name} is gone"
+    monkeypatch.setattr(questions, "is_answerable", lambda: True)
+    assert run("transactions", command, name, input="n\n").exit_code == 1
     done = run("transactions", command, name, "--pair", pair, input=f"y\n{reason}\n")
     assert done.exit_code == 0, done.output
     until(lambda: f"reason='{reason}'" in broker.output)
