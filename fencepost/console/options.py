@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+from fencepost.client.log_in import Credentials
+from fencepost.console.roles import Role
+
+IDLE_S: Final = 8 * 3600.0
+LIFETIME_S: Final = 24 * 3600.0
 
 
 class OptionError(ValueError):
@@ -11,27 +19,52 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True)
-class ConsoleOptions:
-    """Options of `fencepost console`.
+class ClusterOptions:
+    """One cluster that a console shows, and how it is asked.
 
     bootstrap: addresses of brokers. tls: None for connections in plain text.
     needs_log_in: None lets the cluster say so. mechanism: the one to offer first.
-    names: hosts that a browser may ask for, in lower case, beside those of the address that it listens on.
-    is_secure: the browser's side is HTTPS, by a proxy in front; cookies are then sent over nothing else.
+    name: in addresses of pages, if the console has several. cluster_id: the only one that the name may lead to.
+    roles: by role, who has it: values of a person's claim, or names of users if people log in as users of the cluster.
+    None: everybody is an admin. logins: by role, as whom the cluster is asked for people that OpenID Connect has named;
+    passes_token: as themselves, by their own access token (OAUTHBEARER).
     """
 
     bootstrap: tuple[tuple[str, int], ...]
-    listen_host: str = "127.0.0.1"
-    listen_port: int = 8080
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     needs_log_in: bool | None = None
     mechanism: str | None = None
     broker_http: str | None = None
     broker_http_token: str | None = field(default=None, repr=False)
     read_only: bool = False
+    name: str = "cluster"
+    cluster_id: str | None = None
+    roles: Mapping[Role, frozenset[str]] | None = None
+    logins: Mapping[Role, Credentials] = field(default_factory=dict, repr=False)
+    passes_token: bool = False
+
+
+@dataclass(frozen=True)
+class ConsoleOptions(ClusterOptions):
+    """Options of `fencepost console`: of its one cluster, or of `clusters`, and of the server.
+
+    names: hosts that a browser may ask for, in lower case, beside those of the address that it listens on.
+    is_secure: the browser's side is HTTPS, by a proxy in front; cookies are then sent over nothing else.
+    idle_s: seconds without use after which a session ends. lifetime_s: seconds after which it ends in any case.
+    """
+
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 8080
     names: frozenset[str] = frozenset()
     is_secure: bool = False
     audit_path: str | None = None
+    clusters: tuple[ClusterOptions, ...] = ()
+    idle_s: float = IDLE_S
+    lifetime_s: float = LIFETIME_S
+
+    @property
+    def every_cluster(self) -> tuple[ClusterOptions, ...]:
+        return self.clusters or (self,)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -50,7 +50,10 @@
   const readAgain = async () => {
     if (!isInUse()) {
       try {
-        const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error" });
+        // The header says that no person did it, so that a session ends although its page is in front.
+        const headers = { Accept: "text/html", "Fencepost-Refresh": "yes" };
+        const answer = await fetch(location.href, { headers, redirect: "manual" });
+        if (answer.type === "opaqueredirect") { location.reload(); return; }
         const read = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
         const main = document.querySelector("main");
         if (read && !isInUse()) {

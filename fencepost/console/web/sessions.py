@@ -1,4 +1,4 @@
-"""Who looks at the console: sessions with their clients of the cluster, known by a cookie."""
+"""Who looks at the console: browsers, known by a cookie, and for each its sessions, one for each cluster."""
 
 from __future__ import annotations
 
@@ -6,82 +6,157 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.client.cluster import Cluster
+from fencepost.console.options import IDLE_S, LIFETIME_S
 from fencepost.console.reading.groups import ListedGroup
 from fencepost.console.reading.lags import ReadableCounts
+from fencepost.console.roles import Role
 
 COOKIE: Final = "fencepost_console"
-IDLE_S: Final = 8 * 3600.0
-MOST_SESSIONS: Final = 500
+MOST_BROWSERS: Final = 500
 MOST_SAMPLES: Final = 120
 
 
 @dataclass
+class Person:
+    """Who came by OpenID Connect. subject: the provider's own name for the person, which is never given to another.
+
+    name: to show. values: of the claim that says the roles. access_token: to ask brokers by; it changes when it is
+    refreshed. id_token: for the log-out at the provider.
+    """
+
+    subject: str
+    name: str
+    values: frozenset[str]
+    access_token: str = field(default="", repr=False)
+    id_token: str = field(default="", repr=False)
+
+
+@dataclass
 class Session:
-    """A browser's session. cluster: None until a person has logged in, if that is needed.
+    """What a browser has of one cluster. cluster: the client that asks for it. role: what the person may do.
 
     notice: said once, on the next page. samples: (seconds, sum of the partitions' ends) as the overview read them.
     groups_by_topic: time at which they were read, in seconds, and the groups with offsets of each topic.
     """
 
-    token: str
-    cluster: Cluster | None
-    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    used_s: float = field(default_factory=time.monotonic)
+    browser: Browser
+    cluster: Cluster
+    role: Role
     notice: str = ""
     samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
     groups_by_topic: tuple[float, dict[str, list[ListedGroup]]] | None = None
     readable_counts: ReadableCounts = field(default_factory=ReadableCounts)
     owns_cluster: bool = False
+    is_open: bool = True
 
     def accepts(self, csrf: str) -> bool:
-        """Whether a form came from a page of this session."""
+        """Whether a form came from a page of this browser's."""
+        return self.browser.accepts(csrf)
+
+    def end(self) -> None:
+        """What runs on for this session, such as a live tail, ends when it sees `is_open`."""
+        self.is_open = False
+        if self.owns_cluster:
+            self.cluster.close()
+
+
+@dataclass
+class Browser:
+    """A browser. sessions: by the name of the cluster. person: who came by OpenID Connect; None before, and without.
+
+    notice: said once, on the next page that is of no cluster. ends_s: when it ends at the latest, on the clock of
+    `time.monotonic`.
+    """
+
+    token: str
+    began_s: float
+    used_s: float
+    ends_s: float
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    sessions: dict[str, Session] = field(default_factory=dict)
+    person: Person | None = None
+    notice: str = ""
+
+    def accepts(self, csrf: str) -> bool:
+        """Whether a form came from a page of this browser's."""
         return hmac.compare_digest(self.csrf.encode(), csrf.encode())
+
+    @property
+    def has_logged_in(self) -> bool:
+        return self.person is not None or any(one.owns_cluster for one in self.sessions.values())
+
+    def end_session(self, name: str) -> None:
+        """End its session of a cluster."""
+        session = self.sessions.pop(name, None)
+        if session is not None:
+            session.end()
 
 
 class Sessions:
-    """All sessions; the least recently used go first when there are too many."""
+    """All browsers; the least recently used go first when there are too many.
 
-    def __init__(self) -> None:
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+    idle_s: seconds without use after which one ends. lifetime_s: seconds after which it ends in any case.
+    """
+
+    def __init__(
+        self, idle_s: float = IDLE_S, lifetime_s: float = LIFETIME_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._browsers: OrderedDict[str, Browser] = OrderedDict()
+        self._idle_s = idle_s
+        self._lifetime_s = lifetime_s
+        self._clock = clock
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._browsers)
 
-    def find(self, token: str | None) -> Session | None:
-        """The session of a cookie, unless it has been idle for too long."""
-        session = self._sessions.get(token or "")
-        if session is None:
+    def find(self, token: str | None, *, is_use: bool = True) -> Browser | None:
+        """The browser of a cookie, unless its time is over. is_use: a person did it, and not a page by itself."""
+        browser = self._browsers.get(token or "")
+        if browser is None:
             return None
-        now_s = time.monotonic()
-        if now_s - session.used_s > IDLE_S:
-            self.end(session)
+        now_s = self._clock()
+        if self._is_over(browser, now_s):
+            self.end(browser)
             return None
-        session.used_s = now_s
-        self._sessions.move_to_end(session.token)
-        return session
+        if is_use:
+            browser.used_s = now_s
+        self._browsers.move_to_end(browser.token)
+        return browser
 
-    def begin(self, cluster: Cluster | None, *, owns_cluster: bool = False) -> Session:
-        """Make a session. owns_cluster: its client is closed with it."""
-        now_s = time.monotonic()
-        for session in [one for one in self._sessions.values() if now_s - one.used_s > IDLE_S]:
-            self.end(session)
-        if len(self._sessions) >= MOST_SESSIONS:
+    def begin(self) -> Browser:
+        """Make a browser, with a new secret."""
+        now_s = self._clock()
+        for browser in [one for one in self._browsers.values() if self._is_over(one, now_s)]:
+            self.end(browser)
+        if len(self._browsers) >= MOST_BROWSERS:
             # Those that nobody logged in for go first: anybody can make one, by a request without a cookie.
-            used_least = min(self._sessions.values(), key=lambda one: (one.owns_cluster, one.used_s))
+            used_least = min(self._browsers.values(), key=lambda one: (one.has_logged_in, one.used_s))
             self.end(used_least)
-        session = Session(secrets.token_urlsafe(32), cluster, owns_cluster=owns_cluster)
-        self._sessions[session.token] = session
-        return session
+        browser = Browser(secrets.token_urlsafe(32), now_s, now_s, now_s + self._lifetime_s)
+        self._browsers[browser.token] = browser
+        return browser
 
-    def end(self, session: Session) -> None:
-        self._sessions.pop(session.token, None)
-        if session.owns_cluster and session.cluster is not None:
-            session.cluster.close()
+    def renew(self, browser: Browser) -> None:
+        """Give a browser that logs in a new token and a new secret, which nobody else has. Its lifetime begins then."""
+        if not browser.has_logged_in:
+            browser.ends_s = self._clock() + self._lifetime_s
+        del self._browsers[browser.token]
+        browser.token, browser.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        self._browsers[browser.token] = browser
+
+    def end(self, browser: Browser) -> None:
+        self._browsers.pop(browser.token, None)
+        for name in list(browser.sessions):
+            browser.end_session(name)
 
     def end_all(self) -> None:
-        for session in list(self._sessions.values()):
-            self.end(session)
+        for browser in list(self._browsers.values()):
+            self.end(browser)
+
+    def _is_over(self, browser: Browser, now_s: float) -> bool:
+        return now_s - browser.used_s > self._idle_s or now_s >= browser.ends_s

@@ -14,10 +14,12 @@ from starlette.requests import Request
 
 from fencepost.client.cluster import Cluster
 from fencepost.console.broker_http import BrokerHttp
-from fencepost.console.options import ConsoleOptions
+from fencepost.console.options import ClusterOptions
 from fencepost.console.reading.sharing import Readers, Reads
+from fencepost.console.roles import Role
 from fencepost.console.values import Values
 from fencepost.console.web.listing import Listing
+from fencepost.console.web.roles import needed_role
 from fencepost.console.web.sessions import Session
 
 
@@ -44,13 +46,13 @@ class Page:
 
 @dataclass(frozen=True)
 class Visit:
-    """A request of somebody who may use the cluster."""
+    """A request of somebody who may use the cluster. options: of this cluster."""
 
     request: Request
     session: Session
     cluster: Cluster
     http: BrokerHttp
-    options: ConsoleOptions
+    options: ClusterOptions
     values: Values
     readers: Readers
 
@@ -58,6 +60,25 @@ class Visit:
     def reads(self) -> Reads:
         """What this person's user shares with all who look as the same user."""
         return self.readers.of(self.cluster)
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster's name in this console."""
+        return self.options.name
+
+    @property
+    def role(self) -> Role:
+        return self.session.role
+
+    @property
+    def person(self) -> str | None:
+        """Who makes the request, for the audit log: None if nobody logged in."""
+        person = self.session.browser.person
+        return self.cluster.user if person is None else person.name
+
+    def may(self, change: str) -> bool:
+        """Whether the person's role allows a change."""
+        return self.role.includes(needed_role(change))
 
     def parameter(self, name: str, default: str = "") -> str:
         """A parameter of the address."""

@@ -9,7 +9,6 @@ import pytest
 
 from fencepost.client.cluster import Cluster
 from fencepost.console.options import ConsoleOptions
-from fencepost.console.web.app import allowed_hosts, host_name
 from fencepost.console.web.pages import overview
 from tests.console.running import RunningConsole
 
@@ -48,11 +47,3 @@ def test_the_choice_of_colours_leads_back_and_nowhere_else(back: str) -> None:
     with RunningConsole(options) as console, console.browser() as browser:
         answer = browser.get("/theme", params={"to": "dark", "back": back}, follow_redirects=False)
     assert answer.headers["location"] == ("/topics" if back == "/topics" else "/")
-
-
-def test_hosts_that_it_answers_to() -> None:
-    options = ConsoleOptions(bootstrap=(), listen_host="10.0.0.5", names=frozenset({"console.example"}))
-    for host in ("10.0.0.5:8080", "localhost", "[::1]:8080", "Console.Example:443"):
-        assert host_name(host) in allowed_hosts(options)
-    for host in ("evil.example", "localhost.evil.example:8080", ""):
-        assert host_name(host) not in allowed_hosts(options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from starlette.responses import Response
+
 from fencepost.console.web.pages import (
     access,
     connections,
@@ -21,7 +23,7 @@ from fencepost.console.web.pages import (
 )
 from fencepost.console.web.visit import Page, Visit
 
-PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page]]]] = {
+PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page | Response]]]] = {
     "/": overview.overview,
     "/search": overview.search,
     "/stuck": stuck.stuck_partitions,
