@@ -50,6 +50,21 @@ eval "$(_FENCEPOST_COMPLETE=zsh_source fencepost)"
 _FENCEPOST_COMPLETE=fish_source fencepost > ~/.config/fish/completions/fencepost.fish
 ```
 
+## Patterns
+
+`--pattern`, and a TOPIC of `consume`, mean all names that match. `*` stands for any number of characters, `?` for
+one, and the whole name must match: `orders-*`. A pattern that begins with `^` is a regular expression (Python's),
+which must match from the beginning of the name on: `^orders` means `orders-eu`, too, and `^orders$` does not. Quote
+patterns, or the shell replaces them by names of files. No pattern means internal topics, nor any that begins with
+`__`: name those.
+
+A command that changes what a pattern means shows it first, on standard error, and asks. `--dry-run` only shows it,
+`--yes` answers the question, and `--expect N` refuses another number of things than N. A pattern that matches every
+name, such as `*`, or `$PREFIX*` in a script whose variable is empty, asks for their number, and `--yes` is not enough
+for it.
+
+## Exit codes
+
 | exit code | meaning |
 |---|---|
 | 0 | done |

@@ -235,7 +235,11 @@ def check_replies(*replies: Any) -> None:
 
 def no_such(kind: str, name: str, command: str) -> NoReturn:
     """Raise ClickException: this name does not exist, and the command that lists those that do."""
-    raise click.ClickException(f"there is no {kind} {name!r}; `fencepost {command} list` shows which there are")
+    raise click.ClickException(no_such_text(kind, name, command))
+
+
+def no_such_text(kind: str, name: str, command: str) -> str:
+    return f"there is no {kind} {name!r}; `fencepost {command} list` shows which there are"
 
 
 def parse_settings(pairs: Sequence[str], option: str) -> dict[str, str]:

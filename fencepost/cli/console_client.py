@@ -5,7 +5,6 @@ Its errors become one line, as those of kafka-python do.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -22,6 +21,8 @@ CLIENT_ID: Final = "fencepost-console"
 
 def ask_cluster(bootstrap: str, ask: Callable[[Cluster], Awaitable[T]]) -> T:
     """Run `ask` with a client of the cluster and return its result. Raises ClickException."""
+    import asyncio  # not for `--help`
+
     from fencepost.client.cluster import Cluster
     from fencepost.client.options import addresses_of
 

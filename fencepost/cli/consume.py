@@ -88,8 +88,8 @@ def consume(
 ) -> None:
     """Print the records of topics.
 
-    A TOPIC that begins with ^ is a regular expression. Each value is printed on one line, byte for byte if the output
-    is not a terminal. --json distinguishes null from text, and newlines within a value from those between values.
+    A TOPIC may be a pattern, `orders-*` or `^orders`. Each value is printed on one line, byte for byte if the output is
+    not a terminal. --json distinguishes null from text, and newlines within a value from those between values.
     Times are such as 2026-01-31T14:02:00 (local), milliseconds since 1970, or -10m for ten minutes ago.
     """
     wanted = Wanted(partitions, start, from_ms, to_ms, to_end)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from fencepost.cli.connection import no_such
+from fencepost.cli.patterns import Pattern, is_pattern, matching
 
 
 class OffsetType(click.ParamType):
@@ -62,20 +62,20 @@ class Wanted:
 
 
 def matching_topics(existing: Iterable[str], names: Sequence[str]) -> list[str]:
-    """The topics that names mean; one that begins with ^ is a regular expression. Raises ClickException."""
+    """The topics that names and patterns mean. Raises ClickException."""
     known = sorted(existing)
     found: dict[str, None] = {}
     for name in names:
-        if not name.startswith("^"):
+        if not is_pattern(name):
             if name not in known:
                 no_such("topic", name, "topics")
             found[name] = None
             continue
         try:
-            pattern = re.compile(name)
-        except re.error as error:
-            raise click.BadParameter(f"{name!r} is no regular expression: {error}", param_hint="TOPIC") from None
-        matched = [topic for topic in known if pattern.match(topic) and not topic.startswith("__")]
+            pattern = Pattern(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="TOPIC") from None
+        matched = [topic for topic in matching(known, [pattern]) if not topic.startswith("__")]
         if not matched:
             raise click.ClickException(f"no topic matches {name!r}; `fencepost topics list` shows which there are")
         found.update(dict.fromkeys(matched))

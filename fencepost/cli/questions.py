@@ -34,8 +34,7 @@ def sure_option(*more_names: str) -> Callable[[Command], Command]:
 
 def ask(question: str) -> None:
     """Ask on standard error, and end the command unless the answer is yes. Raises UsageError without a terminal."""
-    if not is_answerable():
-        raise click.UsageError(f"{question} There is no terminal to answer at; --yes answers beforehand")
+    _check_terminal(question, "--yes")
     while True:
         word = answer_to(f"{question} [y/N]").lower()
         if word in ("y", "yes"):
@@ -43,6 +42,17 @@ def ask(question: str) -> None:
         if word in ("", "n", "no"):
             raise click.Abort
         click.echo("Error: answer y or n", err=True)
+
+
+def typed(question: str) -> str:
+    """Ask for a word or a number, and return it. Raises UsageError without a terminal."""
+    _check_terminal(f"{question}.", "--expect")
+    return answer_to(question)
+
+
+def _check_terminal(question: str, option: str) -> None:
+    if not is_answerable():
+        raise click.UsageError(f"{question} There is no terminal to answer at; {option} answers beforehand")
 
 
 def answer_to(question: str) -> str:

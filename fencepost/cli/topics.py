@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fencepost.broker.kernel.printable import printable
 from fencepost.cli.completion import topic_names
-from fencepost.cli.connection import (
-    admin_client,
-    bootstrap_option,
-    check_results,
-    describe_topic,
-    json_option,
-    parse_settings,
-    refusal,
-)
-from fencepost.cli.output import Done, print_done, print_rows
+from fencepost.cli.confirmation import asking_options, check_choice, check_count, confirm, counted, preview
+from fencepost.cli.connection import admin_client, bootstrap_option, describe_topic, json_option, parse_settings
+from fencepost.cli.console_client import ask_cluster
+from fencepost.cli.output import print_rows
+from fencepost.cli.patterns import Pattern, pattern_option
 from fencepost.cli.positions import checked_partitions
 from fencepost.cli.questions import yes_option
 from fencepost.cli.times import TimeType
+from fencepost.cli.topic_choice import FoundTopic, choose_topics, shown_id
+
+if TYPE_CHECKING:
+    from fencepost.client.cluster import Cluster
 
 
 @click.group()
@@ -78,7 +76,8 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
     multiple=True,
     help="Topic setting, for example cleanup.policy=compact; repeatable.",
 )
-@click.option("--if-missing", is_flag=True, help="Do nothing if the topic exists.")
+@click.option("--if-missing", "--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
+@click.option("--dry-run", is_flag=True, help="Let the broker check whether it can be done, and create nothing.")
 def create(
     bootstrap: str,
     as_json: bool,
@@ -87,31 +86,44 @@ def create(
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_missing: bool,
+    dry_run: bool,
 ) -> None:
     """Create topics, all alike.
 
     If one cannot be created, the others are all the same, and the message names it.
     """
-    from kafka.errors import TopicAlreadyExistsError
+    from fencepost.cli.topic_changes import EXISTS, Outcome, create_topics, fail_for, partition_counts
 
     settings = parse_settings(configs, "--config")
-    wanted = {"num_partitions": partitions or -1, "replication_factor": replication_factor or -1, "configs": settings}
     names = tuple(dict.fromkeys(names))
-    with admin_client(bootstrap) as admin:
-        results = admin.create_topics(dict.fromkeys(names, wanted), raise_errors=False)["topics"]
-        exist = {result["name"] for result in results if result["error_code"] == TopicAlreadyExistsError.errno}
-        left = exist if if_missing else set[str]()
-        refused = [result for result in results if result["error_code"] and result["name"] not in left]
-        done = {result["name"] for result in results} - {result["name"] for result in refused}
-        counts = {name: len(describe_topic(admin, name)["partitions"]) for name in names if name in done}
-    rows = [{"topic": name, "partitions": count, "created": name not in left} for name, count in counts.items()]
+
+    async def ask(cluster: Cluster) -> tuple[list[Outcome], dict[str, int]]:
+        outcomes = await create_topics(cluster, names, partitions, replication_factor, settings, dry_run=dry_run)
+        untold = [one.name for one in outcomes if one.partitions_count is None and one.code in (0, EXISTS)]
+        return outcomes, await partition_counts(cluster, untold) if untold else {}
+
+    outcomes, counts = ask_cluster(bootstrap, ask)
+    left = {one.name for one in outcomes if one.code == EXISTS and if_missing}
+    rows: list[dict[str, Any]] = [
+        {
+            "topic": one.name,
+            "partitions": counts.get(one.name, one.partitions_count),
+            "created": one.error is None and not dry_run,
+            "error": None if one.name in left else one.error,
+        }
+        for one in outcomes
+    ]
     if as_json:
-        print_rows(["topic", "partitions", "created"], rows, as_json=True)
+        print_rows(["topic", "partitions", "created", "error"], rows, as_json=True)
     else:
-        for name, count in counts.items():
-            action = "left as it is:" if name in left else "created"
-            click.echo(f"{action} {name} with {count} partition{'s' if count != 1 else ''}")
-    _check_each(refused, "created", len(names))
+        for row in (row for row in rows if not row["error"]):
+            action = "left as it is:" if row["topic"] in left else "would create" if dry_run else "created"
+            click.echo(printable(f"{action} {row['topic']}{_with_partitions(row['partitions'])}"))
+    fail_for([(row["topic"], row["error"]) for row in rows if row["error"]], "created", len(names))
+
+
+def _with_partitions(count: int | None) -> str:
+    return "" if count is None else f" with {count} partition{'s' if count != 1 else ''}"
 
 
 @topics.command()
@@ -269,55 +281,138 @@ def _config_rows(admin: Any, name: str, *, everything: bool) -> list[dict[str, A
 @topics.command()
 @bootstrap_option
 @json_option
-@click.argument("name", shell_complete=topic_names)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=topic_names)
+@pattern_option("Topics")
 @click.option("-p", "--partitions", type=click.IntRange(min=1), required=True, help="The new partition count.")
-def grow(bootstrap: str, as_json: bool, name: str, partitions: int) -> None:
-    """Add partitions to a topic."""
-    with admin_client(bootstrap) as admin:
-        check_results(admin.create_partitions({name: partitions}, raise_errors=False).to_dict()["results"])
-    done = Done(f"{name} now has {partitions} partitions", {"topic": name, "partitions": partitions})
-    print_done(done, as_json=as_json)
+@asking_options
+def grow(
+    bootstrap: str,
+    as_json: bool,
+    names: tuple[str, ...],
+    patterns: tuple[Pattern, ...],
+    partitions: int,
+    is_sure: bool,
+    expect: int | None,
+    dry_run: bool,
+) -> None:
+    """Add partitions to topics.
+
+    Topics of a pattern are shown first, and a question is asked: no topic can have fewer partitions again.
+    """
+    from fencepost.cli.topic_changes import Outcome, fail_for, grow_topics
+
+    check_choice(names, patterns, "topics")
+    chosen = choose_topics(bootstrap, names, patterns)
+    before = {topic.name: topic.partitions_count for topic in chosen.topics}
+    check_count(len(before), expect, "topics")
+    if patterns and not is_sure and not dry_run:
+        preview(["topic", "partitions"], [{"topic": name, "partitions": count} for name, count in before.items()])
+    if patterns and not dry_run:
+        confirm(
+            f"Let {counted(len(before), 'topic')} have {partitions} partitions",
+            len(before),
+            is_sure=is_sure,
+            of_everything=chosen.of_everything,
+            expected=expect,
+        )
+
+    async def change(cluster: Cluster) -> list[Outcome]:
+        return await grow_topics(cluster, list(before), partitions, dry_run=dry_run)
+
+    outcomes = ask_cluster(bootstrap, change) if before else []
+    refused = [*chosen.refused, *((one.name, one.error) for one in outcomes if one.error is not None)]
+    if as_json:
+        errors = dict(refused)
+        rows = [
+            {"topic": name, "partitions": partitions, "before": before.get(name), "error": errors.get(name)}
+            for name in [*before, *chosen.missing]
+        ]
+        print_rows(["topic", "partitions", "before", "error"], rows, as_json=True)
+    else:
+        for one in (one for one in outcomes if one.error is None):
+            words = "could have" if dry_run else "now has"
+            click.echo(printable(f"{one.name} {words} {counted(partitions, 'partition')}"))
+    fail_for(refused, "grown", len(before) + len(chosen.missing))
 
 
 @topics.command()
 @bootstrap_option
 @json_option
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=topic_names)
-@yes_option("This deletes the topics and everything in them. Continue?")
-def delete(bootstrap: str, as_json: bool, names: tuple[str, ...]) -> None:
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=topic_names)
+@pattern_option("Topics")
+@asking_options
+def delete(
+    bootstrap: str,
+    as_json: bool,
+    names: tuple[str, ...],
+    patterns: tuple[Pattern, ...],
+    is_sure: bool,
+    expect: int | None,
+    dry_run: bool,
+) -> None:
     """Delete topics and everything in them.
 
-    If one cannot be deleted, the others are all the same, and the message names it.
+    All of them are shown before the question. They are deleted by their ids: one that is created again in the meantime
+    stays. If one cannot be deleted, the others are all the same, and the message names it. A pattern never means
+    internal topics, those that begin with __ included. For one that matches every name, --yes is not enough: type the
+    number of topics, or give it with --expect.
     """
-    names = tuple(dict.fromkeys(names))
-    with admin_client(bootstrap) as admin:
-        results = admin.delete_topics(list(names), raise_errors=False)["topics"]
-    refused = [result for result in results if result["error_code"]]
-    gone = {result["name"] for result in results} - {result["name"] for result in refused}
-    rows = [{"topic": name, "deleted": True} for name in names if name in gone]
+    from fencepost.cli.topic_changes import Outcome, delete_topics, fail_for
+
+    check_choice(names, patterns, "topics")
+    chosen = choose_topics(bootstrap, names, patterns)
+    check_count(len(chosen.topics), expect, "topics")
+    if dry_run or not is_sure:
+        _preview_deletion(bootstrap, chosen.topics, as_json=as_json, is_result=dry_run)
+    if dry_run:
+        fail_for(chosen.refused, "found", len(chosen.topics) + len(chosen.missing))
+        return
+    if chosen.topics:
+        what = "it" if len(chosen.topics) == 1 else "them"
+        confirm(
+            f"This deletes {counted(len(chosen.topics), 'topic')} and everything in {what}. Continue",
+            len(chosen.topics),
+            is_sure=is_sure,
+            of_everything=chosen.of_everything,
+            expected=expect,
+        )
+
+    async def change(cluster: Cluster) -> list[Outcome]:
+        return await delete_topics(cluster, chosen.topics)
+
+    outcomes = ask_cluster(bootstrap, change) if chosen.topics else []
+    refused = [*chosen.refused, *((one.name, one.error) for one in outcomes if one.error is not None)]
+    errors = dict(refused)
+    order = dict.fromkeys([*names, *(one.name for one in outcomes)])
+    rows = [{"topic": name, "deleted": name not in errors, "error": errors.get(name)} for name in order]
     if as_json:
-        print_rows(["topic", "deleted"], rows, as_json=True)
+        print_rows(["topic", "deleted", "error"], rows, as_json=True)
     else:
-        for row in rows:
-            click.echo(f"deleted {row['topic']}")
-    _check_each(refused, "deleted", len(names))
+        for row in (row for row in rows if row["deleted"]):
+            click.echo(printable(f"deleted {row['topic']}"))
+    fail_for(refused, "deleted", len(order))
 
 
-def _check_each(refused: Sequence[Mapping[str, Any]], action: str, asked_count: int) -> None:
-    """Raise ClickException for refused topics: as the broker says, and where several were asked for, of each."""
-    if len(refused) == asked_count == 1:
-        check_results(refused)
-    if refused:
-        from kafka.errors import for_code
+def _preview_deletion(bootstrap: str, topics: Sequence[FoundTopic], *, as_json: bool, is_result: bool) -> None:
+    from fencepost.cli.topic_figures import read_figures
 
-        reasons = [
-            f"{result['name']} was not {action}: {refusal(for_code(result['error_code']), result.get('error_message'))}"
-            for result in refused
-        ]
-        raise click.ClickException("; ".join(reasons))
+    figures = read_figures(bootstrap)
+    rows = [
+        {
+            "topic": topic.name,
+            "partitions": topic.partitions_count,
+            **figures.get(topic.name, {}),
+            "topic_id": shown_id(topic.topic_id),
+        }
+        for topic in topics
+    ]
+    columns = ["topic", "partitions", "records", "size_bytes", "topic_id"]
+    if is_result:
+        print_rows(columns, rows, as_json=as_json, empty="no topics")
+    else:
+        preview(columns, rows)
 
 
 def _topic_id(topic: dict[str, Any]) -> str:
     raw = topic.get("topic_id")
-    identity = raw.bytes if isinstance(raw, uuid.UUID) else uuid.UUID(str(raw)).bytes if raw else bytes(16)
-    return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()
+    return shown_id(raw.bytes if isinstance(raw, uuid.UUID) else uuid.UUID(str(raw)).bytes if raw else bytes(16))

@@ -10,6 +10,7 @@ from typing import Any
 from fencepost.client.errors import ClusterError, check
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.primitives import ZERO_UUID
 
 
 class CoordinatorKind(IntEnum):
@@ -43,12 +44,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic with its partitions in order."""
+    """A topic with its partitions in order. topic_id: zeros before Kafka 2.8."""
 
     name: str
     is_internal: bool
     partitions: tuple[Partition, ...]
     error: int = 0
+    topic_id: bytes = ZERO_UUID
 
 
 @dataclass(frozen=True)
@@ -104,4 +106,4 @@ def _topic(topic: Any) -> Topic:
         for one in topic.partitions
     )
     ordered = tuple(sorted(partitions, key=lambda one: one.index))
-    return Topic(topic.name, topic.is_internal, ordered, topic.error_code)
+    return Topic(topic.name, topic.is_internal, ordered, topic.error_code, bytes(topic.topic_id))

@@ -55,6 +55,7 @@ def test_a_start_is_within_the_offsets_of_the_partition(start: Start, expected: 
 
 def test_names_and_patterns_mean_topics_each_once() -> None:
     assert matching_topics(TOPICS, ["payments", "^orders", "orders"]) == ["payments", "orders", "orders-2"]
+    assert matching_topics(TOPICS, ["*s", "order?-2"]) == ["orders", "payments", "orders-2"]
 
 
 def test_a_pattern_never_means_an_internal_topic_and_a_name_may() -> None:
