@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, str]] = {
     "serve": "Run a broker until SIGTERM or Ctrl-C.",
     "ping": "Check whether a broker serves.",
+    "apis": "Show the APIs, versions and features that brokers serve.",
     "profile": "Keep addresses and log-ins of clusters under names.",
     "cluster": "Show the brokers of a cluster and who leads, move leaders.",
     "topics": "Show, create, grow, trim and delete topics.",

@@ -20,10 +20,12 @@ from fencepost.protocol.framing import find_frame
 from fencepost.protocol.headers import encode_request_header
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.protocol.primitives import DecodeError
-from fencepost.protocol.schema import decode, encode
+from fencepost.protocol.schema import decode, encode, schema_of
 
 if TYPE_CHECKING:
     import ssl
+
+    from fencepost.protocol.messages.metadata import MetadataResponseBroker
 
 TIMEOUT_S = 10.0
 """A broker that is not there refuses at once; one on a busy machine may take seconds to answer."""
@@ -31,9 +33,8 @@ ADVERTISED_TIMEOUT_S = 4.0
 ADVERTISED_ADDRESS_TIMEOUT_S = 3.0
 VERSION = 0  # All brokers answer it, in the same format.
 METADATA_VERSION = 4  # The first that does not create topics; later ones add nothing that matters here.
-HEADER_VERSION = 1
 CORRELATION_ID_BYTES = 4
-LARGEST_REPLY_BYTES = 1 << 16
+LARGEST_REPLY_BYTES = 1 << 20
 
 Response = TypeVar("Response")
 
@@ -87,6 +88,15 @@ def advertised_addresses(
     host: str, port: int, *, timeout_s: float = TIMEOUT_S, security: ClientSecurity = NO_SECURITY
 ) -> list[tuple[str, int]]:
     """The addresses that a broker sends clients to: its own and those of its cluster. Raises NoBrokerError."""
+    return [
+        (broker.host, broker.port) for broker in advertised_brokers(host, port, timeout_s=timeout_s, security=security)
+    ]
+
+
+def advertised_brokers(
+    host: str, port: int, *, timeout_s: float = TIMEOUT_S, security: ClientSecurity = NO_SECURITY
+) -> Sequence[MetadataResponseBroker]:
+    """The brokers that a broker names to clients; none if it is too old to. Raises NoBrokerError."""
     from fencepost.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
     deadline_s = time.perf_counter() + timeout_s
@@ -107,7 +117,28 @@ def advertised_addresses(
                 "it closes the connection of a client that has not logged in: give --command-config, with "
                 "security.protocol=SASL_SSL or SASL_PLAINTEXT, sasl.mechanism and sasl.jaas.config"
             ) from None
-    return [(broker.host, broker.port) for broker in reply.brokers]
+    return reply.brokers
+
+
+def served_apis(
+    host: str, port: int, *, timeout_s: float = TIMEOUT_S, security: ClientSecurity = NO_SECURITY
+) -> ApiVersionsResponse:
+    """Ask a broker for its APIs and features, in the latest version that both sides know. Raises NoBrokerError.
+
+    A broker answers that before a log-in. Features begin with version 3, of Kafka 2.4.
+    """
+    deadline_s = time.perf_counter() + timeout_s
+    latest_known = schema_of(ApiVersionsRequest).versions.last
+    with _connected(host, port, timeout_s, security) as connection:
+        reply = _call(connection, ApiVersionsRequest(), ApiVersionsResponse, VERSION, deadline_s)
+        served = {api.api_key: api.max_version for api in reply.api_keys}
+        latest = min(served.get(ApiKey.API_VERSIONS, VERSION), latest_known)
+        if latest > VERSION:
+            asked = ApiVersionsRequest(client_software_name="fencepost", client_software_version="0")
+            reply = _call(connection, asked, ApiVersionsResponse, latest, deadline_s)
+    if reply.error_code:
+        raise NoBrokerError(f"it does not tell its APIs: error {reply.error_code}")
+    return reply
 
 
 @contextmanager
@@ -197,10 +228,11 @@ def _log_in(connection: socket.socket, security: ClientSecurity, deadline_s: flo
 def _call(
     connection: socket.socket, request: Any, response_type: type[Response], version: int, deadline_s: float
 ) -> Response:
-    """Send a request of a version without tagged fields, and return the reply. Raises NoBrokerError, TimeoutError,
+    """Send a request whose reply has a header without tagged fields, and return it. Raises NoBrokerError, TimeoutError,
     OSError."""
+    header_version = 2 if version in schema_of(type(request)).flexible else 1
     body = encode(request, version)
-    header = encode_request_header(request.api_key, version, 1, "fencepost-ping", HEADER_VERSION)
+    header = encode_request_header(request.api_key, version, 1, "fencepost-ping", header_version)
     connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
     contents = _receive_frame(connection, deadline_s)
     try:
