@@ -70,15 +70,29 @@ def get_json(browser: httpx.Client, address: str) -> dict[str, Any]:
     return found
 
 
+REASON = "its service is gone"
+
+
+def hidden_fields(page: str) -> dict[str, str]:
+    """The hidden fields of the form that confirms a change."""
+    form = page[page.index('<form class="confirm"') :]
+    found = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', form)
+    return {unescape(name): unescape(value) for name, value in found}
+
+
+def look(browser: httpx.Client, kind: str, **fields: str) -> dict[str, str]:
+    """Look at a change, and return the form that confirms it, without what a person adds."""
+    shown = browser.post(f"/change/{kind}", data={"csrf": csrf_in(browser.get("/topics").text), **fields})
+    assert shown.status_code == 200, text_of(shown.text)
+    return hidden_fields(shown.text)
+
+
 def change(browser: httpx.Client, kind: str, typed: str, **fields: str) -> httpx.Response:
-    """Carry out a change as a person does: look at it first, then type the name."""
-    form = {"csrf": csrf_in(browser.get("/topics").text), **fields}
-    shown = browser.post(f"/change/{kind}", data=form)
+    """Carry out a change as a person does: look at it first, then give a reason and type the name."""
+    shown = browser.post(f"/change/{kind}", data={"csrf": csrf_in(browser.get("/topics").text), **fields})
     assert shown.status_code == 200, text_of(shown.text)
     assert f"type {typed}" in text_of(shown.text)
-    if 'name="reason"' in shown.text:
-        form |= {"reason": "its service is gone"}
-    return browser.post(f"/change/{kind}", data=form | {"typed_name": typed})
+    return browser.post(f"/change/{kind}", data={**hidden_fields(shown.text), "reason": REASON, "typed_name": typed})
 
 
 def eventually(browser: httpx.Client, address: str, text: str) -> str:

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.console.web.audit import open_audit_log
+from fencepost.console.web.audit import close_audit_log, open_audit_log
 from fencepost.soak.free_port import free_port
-from tests.console.running import RunningConsole, change, csrf_in, get_json, options_for, text_of
+from tests.console.running import RunningConsole, change, csrf_in, get_json, hidden_fields, options_for, text_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
@@ -157,8 +157,7 @@ def test_a_user_sees_what_its_rights_say_and_no_more(console: RunningConsole, ad
         assert alice.get("/topics/orders/messages").status_code == 200
         assert alice.get("/topics/secret-plans/messages").status_code in (403, 404)
         # What she may not do the cluster refuses, whatever the page offers.
-        form = {"csrf": csrf_in(alice.get("/topics/orders").text), "name": "orders", "typed_name": "orders"}
-        assert alice.post("/change/delete-topic", data=form).status_code == 403
+        assert change(alice, "delete-topic", "orders", name="orders").status_code == 403
         change(admin, "remove-acl", "User:alice", **rule, host="*")
         assert alice.get("/topics/orders/messages").status_code == 403
         assert alice.get("/").status_code == 200
@@ -170,13 +169,10 @@ def test_a_user_is_added_logs_in_by_scram_and_is_removed(console: RunningConsole
     form = {"csrf": csrf_in(admin.get("/users").text), "user": "zoë", "mechanism": "both"}
     shown = admin.post("/change/set-password", data=form)
     assert 'type="password"' in shown.text
-    wrong = admin.post(
-        "/change/set-password", data=form | {"typed_name": "zoë", "password": "a", "password_again": "b"}
-    )
+    form = hidden_fields(shown.text) | {"typed_name": "zoë", "reason": "a new colleague"}
+    wrong = admin.post("/change/set-password", data=form | {"password": "a", "password_again": "b"})
     assert wrong.status_code == 422
-    done = admin.post(
-        "/change/set-password", data=form | {"typed_name": "zoë", "password": "pass", "password_again": "pass"}
-    )
+    done = admin.post("/change/set-password", data=form | {"password": "pass", "password_again": "pass"})
     assert "The password of zoë was set." in text_of(done.text), text_of(done.text)[300:900]
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         with log_in(console, "zoë", "pass", mechanism) as browser:
@@ -191,12 +187,14 @@ def test_a_password_is_never_on_a_page_nor_in_the_audit_log(admin: httpx.Client,
     open_audit_log(str(path))
     form = {"csrf": csrf_in(admin.get("/users").text), "user": "bob", "mechanism": "SCRAM-SHA-256"}
     secret = {"password": "very-secret", "password_again": "very-secret"}
-    assert "very-secret" not in admin.post("/change/set-password", data=form | secret).text
-    done = admin.post("/change/set-password", data=form | secret | {"typed_name": "bob"})
+    shown = admin.post("/change/set-password", data=form | secret)
+    assert "very-secret" not in shown.text
+    confirming = hidden_fields(shown.text) | secret | {"typed_name": "bob", "reason": "a new colleague"}
+    done = admin.post("/change/set-password", data=confirming)
+    close_audit_log()
     assert "very-secret" not in done.text
-    (line,) = path.read_text().splitlines()
-    assert "very-secret" not in line
-    entry = json.loads(line)
+    assert "very-secret" not in path.read_text()
+    entry = json.loads(path.read_text().splitlines()[-1])
     assert (entry["user"], entry["change"], entry["subject"], entry["outcome"]) == (
         "admin",
         "set-password",
@@ -244,10 +242,11 @@ def test_offsets_of_a_group_are_moved_after_a_dry_run_and_the_group_deleted(
     consumer.commit(offsets=[TopicPartition("orders", index, 5) for index in (0, 1)], asynchronous=False)
     consumer.close()
     form = {"csrf": csrf_in(admin.get("/topics").text), "id": "readers", "target": "shift", "value": "-2"}
-    shown = text_of(admin.post("/change/reset-offsets", data=form).text)
-    assert "orders-0 5 3 -2" in shown
+    shown = admin.post("/change/reset-offsets", data=form).text
+    assert "orders-0 5 3 -2" in text_of(shown)
     assert [one["committed"] for one in get_json(admin, "/group?id=readers")["state"]["offsets"]] == [5, 5]
-    admin.post("/change/reset-offsets", data=form | {"typed_name": "readers"})
+    confirming = hidden_fields(shown) | {"typed_name": "readers", "reason": "it has to read them again"}
+    admin.post("/change/reset-offsets", data=confirming)
     assert [one["committed"] for one in get_json(admin, "/group?id=readers")["state"]["offsets"]] == [3, 3]
     row = next(one for one in get_json(admin, "/groups")["listing"]["rows"] if one["group_id"] == "readers")
     assert row["lag"] == {"end": 4, "deliverable": 4, "blocked": 0, "unknown": None}
@@ -274,8 +273,7 @@ def test_members_of_a_group_are_shown_and_connections_list_them(
         assert member["client_id"] == f"client-{protocol}"
         assert sorted(member["assigned"]) == ["orders-0", "orders-1"]
         assert f"client-{protocol} 127.0.0.1" in text_of(admin.get("/connections").text)
-        form = {"csrf": csrf_in(admin.get("/topics").text), "id": group_id, "typed_name": group_id}
-        assert admin.post("/change/delete-group", data=form).status_code == 502
+        assert change(admin, "delete-group", group_id, id=group_id).status_code == 502
     finally:
         consumer.close()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,8 +13,17 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.console.options import ConsoleOptions
-from fencepost.console.web.audit import logger as audit_logger
-from tests.console.running import RunningConsole, change, csrf_in, eventually, get_json, options_for, text_of
+from fencepost.console.web.audit import close_audit_log, open_audit_log
+from tests.console.running import (
+    RunningConsole,
+    change,
+    csrf_in,
+    eventually,
+    get_json,
+    hidden_fields,
+    options_for,
+    text_of,
+)
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
 
@@ -113,7 +122,7 @@ def test_a_record_is_marked_by_how_its_transaction_stands(
 
 
 def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goes_on(
-    broker: BrokerProcess, browser: httpx.Client, topic: str, caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, browser: httpx.Client, topic: str, tmp_path: Path
 ) -> None:
     stuck = transactional(broker, f"{topic}-stuck")
     write(stuck, topic, "held")
@@ -138,21 +147,21 @@ def test_a_stuck_partition_is_explained_aborted_by_the_button_and_its_reader_goe
     shown = browser.post("/change/abort-transaction", data=form)
     assert shown.status_code == 200
     assert "is fenced" in text_of(shown.text)
+    form = hidden_fields(shown.text)
     wrong = browser.post("/change/abort-transaction", data=form | {"typed_name": "something"})
     assert wrong.status_code == 422
     without = browser.post("/change/abort-transaction", data=form | {"typed_name": f"{topic}-stuck", "reason": " "})
     assert without.status_code == 422
     assert "The reason is missing. Nothing was changed." in text_of(without.text)
     assert get_json(browser, f"/stuck/{topic}/0")["explanation"]["cause"] == "ongoing"
-    audit_logger.propagate = True
-    with caplog.at_level(logging.INFO, logger=audit_logger.name):
-        given = {"typed_name": f"{topic}-stuck", "reason": "<it is gone>"}
-        done = browser.post("/change/abort-transaction", data=form | given)
+    open_audit_log(str(tmp_path / "audit.log"))
+    given = {"typed_name": f"{topic}-stuck", "reason": "<it is gone>"}
+    done = browser.post("/change/abort-transaction", data=form | given)
+    close_audit_log()
     assert done.status_code == 200
-    entry = json.loads(caplog.records[-1].message)
+    begun, entry = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
     assert (entry["change"], entry["subject"], entry["user"]) == ("abort-transaction", f"{topic}-stuck", "ANONYMOUS")
-    assert entry["outcome"] == "done"
-    assert entry["details"].endswith("; reason: <it is gone>")
+    assert (begun["outcome"], entry["outcome"], entry["reason"]) == ("begun", "done", "<it is gone>")
 
     message = reader.poll(60)
     assert message is not None
@@ -225,9 +234,7 @@ def test_names_of_any_text_are_shown_and_do_nothing(broker: BrokerProcess, brows
         page = browser.get("/transaction", params={"id": HOSTILE})
         assert "alert('1')" in text_of(page.text)
         # What cannot be typed is confirmed by a word.
-        form = {"csrf": csrf_in(page.text), "id": HOSTILE}
-        assert "type confirm" in text_of(browser.post("/change/abort-transaction", data=form).text)
-        done = browser.post("/change/abort-transaction", data=form | {"typed_name": "confirm", "reason": "it is stuck"})
+        done = change(browser, "abort-transaction", "confirm", id=HOSTILE)
         assert "was fenced" in text_of(done.text)
     finally:
         with pytest.raises(Exception, match=r"(?i)fenced"):

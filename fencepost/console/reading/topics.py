@@ -14,6 +14,7 @@ from fencepost.client.errors import ClusterError, RefusedError, error_name
 from fencepost.client.view import ClusterView, Topic
 from fencepost.diagnosis.lag import Offsets
 from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
+from fencepost.protocol.primitives import ZERO_UUID
 
 PARTITIONS_PER_REQUEST: Final = 2_000
 
@@ -64,6 +65,7 @@ class TopicState:
     is_internal: bool
     partitions: list[PartitionState] = field(default_factory=list)
     error: str | None = None
+    topic_id: bytes = ZERO_UUID
 
     @property
     def records(self) -> int:
@@ -100,6 +102,7 @@ async def _no_sizes() -> dict[Place, int]:
 
 def _state_of(topic: Topic) -> TopicState:
     state = TopicState(topic.name, topic.is_internal, error=error_name(topic.error) if topic.error else None)
+    state.topic_id = topic.topic_id
     for one in topic.partitions:
         partition = PartitionState(topic.name, one.index, one.leader, one.leader_epoch)
         if one.leader < 0:

@@ -113,12 +113,16 @@ class _Answers:
             form = await read_form(request)
             if name not in changes.CHANGES:
                 raise NotFoundError(f"there is no change {name}")
+            refusal: BadFormError | NoRoleError | None = None
             if not visit.session.accepts(form.get(changes.CSRF, "")):
-                raise BadFormError("this form is from an earlier visit: open its page again")
-            if visit.options.read_only:
-                raise BadFormError("this console was started with --read-only")
-            if not visit.may(name):
-                raise NoRoleError(f"this needs the role {needed_role(name).value}, and you are {visit.role.value}")
+                refusal = BadFormError("this form is from an earlier visit: open its page again")
+            elif visit.options.read_only:
+                refusal = BadFormError("this console was started with --read-only")
+            elif not visit.may(name):
+                refusal = NoRoleError(f"this needs the role {needed_role(name).value}, and you are {visit.role.value}")
+            if refusal is not None:
+                await changes.note_refusal(visit, name, form, str(refusal))
+                raise refusal
             await visit.cluster.view(())
             self._console.clusters[visit.cluster_name].check_id()
             return await changes.answer(visit, name, form)

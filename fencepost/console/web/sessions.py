@@ -15,6 +15,7 @@ from fencepost.console.options import IDLE_S, LIFETIME_S
 from fencepost.console.reading.groups import ListedGroup
 from fencepost.console.reading.lags import ReadableCounts
 from fencepost.console.roles import Role
+from fencepost.console.web.previews import Previews
 
 COOKIE: Final = "fencepost_console"
 MOST_BROWSERS: Final = 500
@@ -51,6 +52,7 @@ class Session:
     samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
     groups_by_topic: tuple[float, dict[str, list[ListedGroup]]] | None = None
     readable_counts: ReadableCounts = field(default_factory=ReadableCounts)
+    previews: Previews = field(default_factory=Previews)
     owns_cluster: bool = False
     is_open: bool = True
 

@@ -146,6 +146,7 @@ def _plain(value: Any) -> Any:
         }
     if is_dataclass(value):
         found = {one.name: getattr(value, one.name) for one in fields(value)}
+        found = {name: one for name, one in found.items() if not callable(one)}
         computed = [name for name, kind in vars(type(value)).items() if isinstance(kind, property)]
         return {name: _plain(one) for name, one in found.items()} | {
             name: _plain(getattr(value, name)) for name in computed

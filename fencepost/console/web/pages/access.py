@@ -23,7 +23,7 @@ from fencepost.console.reading.access import (
     remove_user,
     set_password,
 )
-from fencepost.console.web.changes import Change, Form, change, field_of
+from fencepost.console.web.changes import Change, Form, change, field_of, is_confirmed
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, whole_number
 
@@ -117,7 +117,7 @@ async def prepare_password(visit: Visit, form: Form) -> Change:
         raise BadFormError(f"there is no mechanism {wanted}")
     known = {one.name for one in await read_users(visit.cluster)}
     password = form.get("password", "")
-    if "typed_name" in form:
+    if is_confirmed(form):
         # The password is asked for on the page that confirms: it never is in a hidden field.
         if not password:
             raise BadFormError("the password is missing")

@@ -167,7 +167,6 @@ async def finish_batch(visit: Visit, form: Form) -> Change:
         "/in-doubt",
         "/in-doubt",
         is_dangerous=False,
-        asks_reason=True,
         details=f"decision {decision} in {meant.topic}, batch {batch.batch}",
     )
 
@@ -201,7 +200,6 @@ def _change(
         address,
         address,
         is_dangerous=is_dangerous,
-        asks_reason=is_dangerous,
         details=f"token {token_of(view)}, begun at {view.started_ms}",
     )
 

@@ -137,7 +137,6 @@ async def abort_transaction(visit: Visit, form: Form) -> Change:
         address,
         address,
         details=f"producer {view.producer_id}",
-        asks_reason=True,
     )
 
 
@@ -207,5 +206,4 @@ async def abort_hanging(visit: Visit, form: Form) -> Change:
         address,
         address,
         details=f"producer {producer_id}:{holder.producer_epoch} from offset {holder.first_offset}",
-        asks_reason=True,
     )
