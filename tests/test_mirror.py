@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EXCEPTIONS = ROOT / "tests" / "modules_without_tests.txt"
-MOST_EXCEPTIONS = 194
+MOST_EXCEPTIONS = 193
 """May only become less."""
 
 DEFINITION = re.compile(r"^ *(async def|def|class) \w+[(:\[]", re.MULTILINE)

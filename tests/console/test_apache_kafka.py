@@ -39,6 +39,8 @@ def test_every_page_shows_apache_kafka(browser: httpx.Client) -> None:
     addresses |= {
         "/topics/orders",
         "/topics/orders/messages",
+        "/topics/orders/messages?order=oldest&field=customer&operand=c9",
+        "/topics/orders/0/records/0",
         "/topics/orders/0/time-travel",
         "/group?id=billing",
         "/in-doubt/transaction?id=shop-0",
@@ -53,7 +55,7 @@ def test_a_stuck_partition_is_explained_and_freed(bootstrap: str, browser: httpx
     page = eventually(browser, "/stuck/orders/0", "10 offsets wait behind it")
     assert f"The transaction of {STUCK_ID} is still open" in page
     rows = get_json(browser, "/topics/orders/messages?partition=0")["rows"]
-    assert [one["row"]["mark"] for one in rows[-10:]] == ["open"] * 5 + ["committed"] * 4 + ["marker"]
+    assert [one["row"]["mark"] for one in rows[9::-1]] == ["open"] * 5 + ["committed"] * 4 + ["marker"]
     change(browser, "abort-transaction", STUCK_ID, id=STUCK_ID)
     eventually(browser, "/stuck/orders/0", "orders-0 is not stuck")
     rows = get_json(browser, "/topics/orders/messages?partition=0")["rows"]

@@ -113,7 +113,7 @@ def test_a_record_is_marked_by_how_its_transaction_stands(
             ("open", None, "waiting"),
             ("plain", None, "plain"),
         ]
-        page = text_of(browser.get(f"/topics/{topic}/messages?from=0&isolation=committed").text)
+        page = text_of(browser.get(f"/topics/{topic}/messages?from=0&stands=committed").text)
         assert "committing" in page
         assert "aborting" not in page.replace("-aborting", "")
         assert "waiting" not in page.replace("-waiting", "")

@@ -34,6 +34,7 @@ PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page | Response]]]] = {
     "/topics/{topic}": topics.topic,
     "/topics/{topic}/settings": topics.topic_settings,
     "/topics/{topic}/messages": records.messages,
+    "/topics/{topic}/{partition}/records/{offset}": records.record,
     "/topics/{topic}/{partition}/time-travel": time_travel.time_travel,
     "/transactions": transactions.transactions,
     "/transaction": transactions.transaction,
