@@ -115,7 +115,15 @@ class _RepeatedReads:
         attribute = getattr(self._client, name)
         if not name.startswith(("describe_", "list_")):
             return attribute
-        from kafka.errors import CoordinatorLoadInProgressError, KafkaConnectionError, NotCoordinatorError
+        from kafka.errors import (
+            CoordinatorLoadInProgressError,
+            CoordinatorNotAvailableError,
+            KafkaConnectionError,
+            NotCoordinatorError,
+        )
+
+        # Apache Kafka has no coordinator while it creates the topic of the first group's offsets.
+        not_ready = CoordinatorLoadInProgressError, CoordinatorNotAvailableError, NotCoordinatorError
 
         def repeated(*arguments: Any, **options: Any) -> Any:
             lost = 0
@@ -127,7 +135,7 @@ class _RepeatedReads:
                     lost += 1
                     if lost >= READS_TRIED:
                         raise
-                except (CoordinatorLoadInProgressError, NotCoordinatorError):
+                except not_ready:
                     if time.monotonic() > deadline_s:
                         raise
                     time.sleep(COORDINATOR_PAUSE_S)

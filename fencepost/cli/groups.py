@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fencepost.broker.kernel.printable import printable
-from fencepost.broker.kernel.topic_partition import CONSUMER_OFFSETS_TOPIC
 from fencepost.cli.completion import group_names, topic_names
 from fencepost.cli.connection import (
     admin_client,
@@ -25,18 +24,22 @@ from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.dead_letters import dead_letters, redeliver
 from fencepost.cli.group_descriptions import Group, Place, describe_group
 from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
-from fencepost.cli.incomplete import print_or_fail, unserved
+from fencepost.cli.incomplete import print_or_fail
 from fencepost.cli.output import Done, print_done, print_rows
+from fencepost.cli.patterns import Pattern, pattern_option
 from fencepost.cli.positions import checked_partitions
 from fencepost.cli.questions import yes_option
 from fencepost.cli.sending import brokers
 from fencepost.cli.times import TimeType
 
 if TYPE_CHECKING:
+    from fencepost.cli.group_lists import Listing
     from fencepost.client.cluster import Cluster
     from fencepost.console.reading.topics import PartitionState
     from fencepost.diagnosis.lag import Lag
 
+KINDS: Final = ("classic", "consumer", "share", "streams")
+SORTS: Final = ("group", "lag", "members")
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -53,21 +56,52 @@ groups.add_command(redeliver)
 @groups.command("list")
 @bootstrap_option
 @json_option
-def list_groups(bootstrap: str, as_json: bool) -> None:
-    """List groups and their states."""
-    with admin_client(bootstrap) as admin:
-        listed = admin.list_groups()
-    missing = unserved(bootstrap, CONSUMER_OFFSETS_TOPIC)
-    rows = [
-        {
-            "group": group["group_id"],
-            "state": group.get("group_state"),
-            "type": group.get("group_type"),
-            "protocol_type": group.get("protocol_type"),
-        }
-        for group in sorted(listed, key=lambda group: str(group["group_id"]))
-    ]
-    print_or_fail(["group", "state", "type", "protocol_type"], rows, missing, as_json=as_json, empty="no groups yet")
+@pattern_option("Groups")
+@click.option(
+    "--state", "states", metavar="STATE", multiple=True, help="Groups in this state, such as Empty; repeatable."
+)
+@click.option("--type", "kinds", type=click.Choice(KINDS), multiple=True, help="Groups of this type; repeatable.")
+@click.option("--min-lag", type=click.IntRange(min=1), metavar="N", help="Groups that are N or more behind.")
+@click.option("--sort", type=click.Choice(SORTS), default="group", show_default=True, help="Greatest lag first.")
+def list_groups(
+    bootstrap: str,
+    as_json: bool,
+    patterns: tuple[Pattern, ...],
+    states: tuple[str, ...],
+    kinds: tuple[str, ...],
+    min_lag: int | None,
+    sort: str,
+) -> None:
+    """List groups of all kinds with their states, members and lag.
+
+    Lags are sums over partitions, as `groups describe` shows them. For long lags, offsets stand for records.
+    """
+
+    async def ask(cluster: Cluster) -> Listing:
+        from fencepost.cli.group_lists import Wanted, read_groups
+
+        chosen = (lambda group: any(one.matches(group) for one in patterns)) if patterns else None
+        return await read_groups(cluster, Wanted(frozenset(map(str.lower, states)), frozenset(kinds), chosen))
+
+    listing = ask_cluster(bootstrap, ask)
+    rows = [row for row in listing.rows if min_lag is None or _behind(row) >= min_lag]
+    if sort != "group":
+        rows.sort(key=_behind if sort == "lag" else lambda row: row[sort] or 0, reverse=True)
+    columns = ["group", "state", "type", "protocol_type", "members", "partitions", "lag", "read_committed_lag"]
+    if as_json or any(row["unread_partitions"] for row in rows):
+        columns.append("unread_partitions")
+    for note in listing.notes:
+        click.echo(printable(note), err=True)
+    is_filtered = bool(patterns or states or kinds or min_lag)
+    missing = [sentence.removesuffix(".") for sentence in listing.missing]
+    empty = "no such groups" if is_filtered else "no groups yet"
+    print_or_fail(columns, rows, missing, as_json=as_json, empty=empty)
+
+
+def _behind(row: Mapping[str, Any]) -> int:
+    """The records that a group could get now; for a share group, its own lag."""
+    lag = row["read_committed_lag"] if row["read_committed_lag"] is not None else row["lag"]
+    return int(lag or 0)
 
 
 @groups.command()

@@ -39,6 +39,7 @@ class ListedGroup:
     kind: str
     state: str
     coordinator: int
+    protocol_type: str = ""
 
 
 @dataclass
@@ -109,7 +110,9 @@ async def list_groups(cluster: Cluster) -> GroupList:
         else:
             found.listed.extend(
                 # Brokers before KIP-848 have classic groups only, and do not say so.
-                ListedGroup(one.group_id, (one.group_type or "classic").lower(), one.group_state, node_id)
+                ListedGroup(
+                    one.group_id, (one.group_type or "classic").lower(), one.group_state, node_id, one.protocol_type
+                )
                 for one in reply.groups
             )
     found.listed.sort(key=lambda one: one.group_id)

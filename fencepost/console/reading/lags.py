@@ -40,12 +40,17 @@ class ReadableCounts:
     def __init__(self) -> None:
         self._counted: dict[Position, ReadableRecords | None] = {}
 
-    async def fill(self, cluster: Cluster, lags: Iterable[tuple[GroupLag, PartitionState]]) -> None:
+    async def fill(
+        self,
+        cluster: Cluster,
+        lags: Iterable[tuple[GroupLag, PartitionState]],
+        most_counted: int = MOST_COUNTED,
+    ) -> None:
         """Count the lags with the fewest offsets in records. Those that may not be read keep their offsets."""
         waiting = sorted(
             ((one, partition) for one, partition in lags if one.lag.deliverable),
             key=lambda each: each[0].lag.deliverable or 0,
-        )[:MOST_COUNTED]
+        )[:most_counted]
         if len(self._counted) > MOST_REMEMBERED:
             self._counted.clear()
         at_once = asyncio.Semaphore(AT_ONCE)
