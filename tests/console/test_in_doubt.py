@@ -33,8 +33,9 @@ from fencepost.console.in_doubt import doubts, history_line
 from fencepost.diagnosis.in_doubt import Doubt
 from fencepost.diagnosis.stuck import UNLIMITED_TIMEOUT_MS, CoordinatorView
 from fencepost.two_phase.tokens import Token
-from tests.console.running import RunningConsole, change, csrf_in, get_json, options_for, text_of
+from tests.console.running import RunningConsole, change, csrf_in, get_json, look, options_for, text_of
 from tests.support.broker_process import BrokerProcess
+from tests.support.conditions import until
 
 NOW_MS = 1_764_000_100_000
 STARTED_MS = NOW_MS - 100_000
@@ -286,6 +287,26 @@ def test_a_decision_about_another_transaction_than_the_one_seen_is_refused(
     assert "has another transaction than the one you saw" in text_of(answer.text)
     producer.commit_transaction(60)
     assert committed(broker, "again") == ["order-again", "second"]
+
+
+@pytest.mark.integration
+def test_only_the_transaction_that_was_seen_is_aborted(broker: BrokerProcess, browser: httpx.Client) -> None:
+    producer = prepared(broker, "order-next", "next")
+    form = look(browser, "abort-transaction", id="order-next") | {"typed_name": "order-next", "reason": "it is stuck"}
+    producer.commit_transaction(60)
+    until(lambda: "open transaction" in said_to(browser, form), timeout_s=60)
+    producer.begin_transaction()
+    producer.produce("next", "second")
+    producer.flush(60)
+    answer = browser.post("/change/abort-transaction", data=form)
+    assert answer.status_code == 409
+    assert "The start of the transaction of order-next: " in text_of(answer.text)
+    producer.commit_transaction(60)
+    assert committed(broker, "next") == ["order-next", "second"]
+
+
+def said_to(browser: httpx.Client, form: dict[str, str]) -> str:
+    return text_of(browser.post("/change/abort-transaction", data=form).text)
 
 
 @pytest.mark.integration

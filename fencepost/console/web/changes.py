@@ -346,3 +346,19 @@ def check_parts(asked: Sequence[str], codes: Mapping[str, int]) -> None:
     if codes:
         done = [name for name in asked if name not in codes]
         raise PartlyDoneError(done, [f"{name} ({error_name(code)})" for name, code in codes.items()])
+
+
+async def in_turn(parts: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
+    """Make the parts of a change, by their names, one after another. Raises PartlyDoneError if one fails behind others
+    that were made.
+    """
+    done: list[str] = []
+    for name, make in parts.items():
+        try:
+            await make()
+        except ClusterError as error:
+            if not done:
+                raise
+            left = [other for other in parts if other != name and other not in done]
+            raise PartlyDoneError(done, [f"{name} ({error})", *(f"{other} (not tried)" for other in left)]) from error
+        done.append(name)

@@ -80,7 +80,7 @@ def differences(packed_before: bytes, world: Mapping[str, object]) -> list[str]:
     before: dict[str, str] = json.loads(zlib.decompress(packed_before))
     now = {name: str(value) for name, value in world.items()}
     found = [
-        f"{_begun(name)} was {_short(was)} when you looked, and is {_short(present)} now."
+        f"{_begun(name)}: {_short(was)} when you looked, {_short(present)} now."
         for name in dict.fromkeys([*before, *now])
         if (was := before.get(name, GONE)) != (present := now.get(name, GONE))
     ]

@@ -25,6 +25,7 @@ NEEDED: Final[Mapping[str, Role]] = {
     "remove-acl": Role.ADMIN,
     "remove-user": Role.ADMIN,
     "reset-offsets": Role.OPERATOR,
+    "copy-offsets": Role.OPERATOR,
     "set-log-level": Role.ADMIN,
     "set-password": Role.ADMIN,
     "set-quota": Role.ADMIN,

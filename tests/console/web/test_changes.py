@@ -178,9 +178,9 @@ def test_a_world_that_has_changed_is_named_and_the_new_preview_works(tell: Tell)
         world.number = 3
         page = await world.send(form)
         assert page.status == 409
-        assert list(page.data["changed"]) == ["The number was 1 when you looked, and is 3 now."]
+        assert list(page.data["changed"]) == ["The number: 1 when you looked, 3 now."]
         assert (world.done, world.outcomes) == ([], ["refused"])
-        assert "The number was 1" in world.lines[0]["why"]
+        assert "The number: 1" in world.lines[0]["why"]
         await world.send(world.form_in(page))
         assert world.done == [7]
         assert world.lines[-1]["values"] == [["number", "3", "7"]]

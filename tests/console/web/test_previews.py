@@ -54,9 +54,9 @@ def test_what_has_changed_is_named_with_its_values() -> None:
     before = packed({"the state of billing": "Empty", "the offset of orders-0": 5, "topic id": "x"})
     assert not differences(before, {"topic id": "x", "the offset of orders-0": 5, "the state of billing": "Empty"})
     assert differences(before, {"the state of billing": "Stable", "the offset of orders-0": 5, "orders-1": 7}) == [
-        "The state of billing was Empty when you looked, and is Stable now.",
-        "Topic id was x when you looked, and is not there now.",
-        "Orders-1 was not there when you looked, and is 7 now.",
+        "The state of billing: Empty when you looked, Stable now.",
+        "Topic id: x when you looked, not there now.",
+        "Orders-1: not there when you looked, 7 now.",
     ]
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from fencepost.console.web.pages import (
     access,
     connections,
+    group_changes,
     groups,
     in_doubt,
     overview,
@@ -18,10 +19,14 @@ from fencepost.console.web.pages import (
     settings,
     stuck,
     time_travel,
+    topic_changes,
     topics,
     transactions,
 )
 from fencepost.console.web.visit import Page, Visit
+
+CHANGING: Final = (group_changes, topic_changes)
+"""Modules that have only changes: importing them declares these."""
 
 PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page | Response]]]] = {
     "/": overview.overview,

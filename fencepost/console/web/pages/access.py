@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
 from fencepost.console.reading.access import (
     CLUSTER_NAME,
     ENTITIES,
@@ -13,6 +17,7 @@ from fencepost.console.reading.access import (
     RESOURCES,
     Acl,
     Entity,
+    ScramUser,
     add_acl,
     alter_quota,
     entity_text,
@@ -23,7 +28,7 @@ from fencepost.console.reading.access import (
     remove_user,
     set_password,
 )
-from fencepost.console.web.changes import Change, Form, change, field_of, is_confirmed
+from fencepost.console.web.changes import Change, Form, change, field_of, in_turn, is_confirmed
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, whole_number
 
@@ -74,27 +79,64 @@ def _acl_of(form: Form) -> Acl:
 @change("add-acl")
 async def prepare_acl(visit: Visit, form: Form) -> Change:
     acl = _acl_of(form)
+    rules = await _rules_beside(visit, acl)
 
     async def perform() -> str:
         await add_acl(visit.cluster, acl)
         return f"In force: {acl.sentence}."
 
     effects = [f"{acl.sentence}.", "It is in force from the next request on, also of connections that are open."]
+    if acl in rules:
+        effects.append("It is there already: nothing will change.")
     return Change(
-        "Add rule", acl.principal, effects, perform, "/acls", "/acls", is_dangerous=False, details=acl.sentence
+        "Add rule",
+        acl.principal,
+        effects,
+        perform,
+        "/acls",
+        "/acls",
+        is_dangerous=False,
+        details=acl.sentence,
+        world=_world_of_rules(acl, rules),
+        values=[(acl.sentence, "in force" if acl in rules else "not there", "in force")],
     )
 
 
 @change("remove-acl")
 async def prepare_removal(visit: Visit, form: Form) -> Change:
     acl = _acl_of(form)
+    rules = await _rules_beside(visit, acl)
 
     async def perform() -> str:
         removed = await remove_acl(visit.cluster, acl)
         return f"Removed: {acl.sentence}." if removed else "The rule was gone already."
 
     effects = [f"No longer in force: {acl.sentence}."]
-    return Change("Remove rule", acl.principal, effects, perform, "/acls", "/acls", details=acl.sentence)
+    if acl not in rules:
+        effects.append("It is gone already: nothing will change.")
+    return Change(
+        "Remove rule",
+        acl.principal,
+        effects,
+        perform,
+        "/acls",
+        "/acls",
+        details=acl.sentence,
+        world=_world_of_rules(acl, rules),
+        values=[(acl.sentence, "in force" if acl in rules else "not there", "removed")],
+    )
+
+
+async def _rules_beside(visit: Visit, acl: Acl) -> list[Acl]:
+    """The rules on the same resource: with another one beside it a rule means something else."""
+    resource = acl.resource_type, acl.resource_name, acl.pattern_type
+    found = await read_acls(visit.cluster) or []
+    return [one for one in found if (one.resource_type, one.resource_name, one.pattern_type) == resource]
+
+
+def _world_of_rules(acl: Acl, rules: Sequence[Acl]) -> Mapping[str, object]:
+    present = dict.fromkeys((f"the rule '{one.sentence}'" for one in rules), "in force")
+    return {f"the rule '{acl.sentence}'": "not there", **present}
 
 
 async def users(visit: Visit) -> Page:
@@ -115,7 +157,7 @@ async def prepare_password(visit: Visit, form: Form) -> Change:
     chosen = [number for number, name in MECHANISMS.items() if wanted in ("both", name)]
     if not chosen:
         raise BadFormError(f"there is no mechanism {wanted}")
-    known = {one.name for one in await read_users(visit.cluster)}
+    found = await _user_named(visit, user)
     password = form.get("password", "")
     if is_confirmed(form):
         # The password is asked for on the page that confirms: it never is in a hidden field.
@@ -125,12 +167,14 @@ async def prepare_password(visit: Visit, form: Form) -> Change:
             raise BadFormError("the two passwords differ")
 
     async def perform() -> str:
-        await set_password(visit.cluster, user, password, chosen)
+        await in_turn(
+            {MECHANISMS[number]: partial(set_password, visit.cluster, user, password, [number]) for number in chosen}
+        )
         return f"The password of {user} was set."
 
     names = " and ".join(MECHANISMS[number] for number in chosen)
     effects = [
-        f"{user} {'gets another password' if user in known else 'is added'}, for {names}.",
+        f"{user} {'is added' if found is None else 'gets another password'}, for {names}.",
         "Connections that are open stay as they are.",
     ]
     return Change(
@@ -143,18 +187,21 @@ async def prepare_password(visit: Visit, form: Form) -> Change:
         is_dangerous=False,
         details=names,
         asks_password=True,
+        world=_world_of_user(user, found),
+        values=[(f"password of {user}", _credentials(found), f"a new one, for {names}")],
     )
 
 
 @change("remove-user")
 async def prepare_user_removal(visit: Visit, form: Form) -> Change:
     name = form.get("user", "")
-    found = next((one for one in await read_users(visit.cluster) if one.name == name), None)
+    found = await _user_named(visit, name)
     if found is None:
         raise NotFoundError(f"there is no user {name}")
 
     async def perform() -> str:
-        await remove_user(visit.cluster, found)
+        credentials = [replace(found, mechanisms=(one,)) for one in found.mechanisms]
+        await in_turn({one.mechanisms[0][0]: partial(remove_user, visit.cluster, one) for one in credentials})
         return f"{name} was removed."
 
     effects = [
@@ -162,7 +209,30 @@ async def prepare_user_removal(visit: Visit, form: Form) -> Change:
         "Connections that are open stay as they are.",
         "Its rules stay.",
     ]
-    return Change("Remove user", name, effects, perform, "/users", "/users")
+    return Change(
+        "Remove user",
+        name,
+        effects,
+        perform,
+        "/users",
+        "/users",
+        world=_world_of_user(name, found),
+        values=[(f"user {name}", _credentials(found), "removed")],
+    )
+
+
+async def _user_named(visit: Visit, name: str) -> ScramUser | None:
+    return next((one for one in await read_users(visit.cluster) if one.name == name), None)
+
+
+def _credentials(user: ScramUser | None) -> str:
+    found = () if user is None else user.mechanisms
+    return ", ".join(f"{name} with {iterations} iterations" for name, iterations in found) or "none"
+
+
+def _world_of_user(name: str, user: ScramUser | None) -> Mapping[str, object]:
+    """A cluster does not tell salts: a password that another person has set meanwhile cannot be seen."""
+    return {f"the credentials of {name}": _credentials(user)}
 
 
 async def quotas(visit: Visit) -> Page:
@@ -203,11 +273,24 @@ async def prepare_quota(visit: Visit, form: Form) -> Change:
             raise BadFormError("the value must be a number") from None
     await alter_quota(visit.cluster, entity, key, value, validate_only=True)
     who = entity_text(entity)
+    known = {(one.entity, one.key): one.value for one in await read_quotas(visit.cluster)}
+    present, then = _limit(known.get((entity, key))), _limit(value)
 
     async def perform() -> str:
         await alter_quota(visit.cluster, entity, key, value)
         return f"{key} of {who} was " + ("removed." if value is None else f"set to {value:,g}.")
 
-    effects = [f"{key} of {who}: " + ("no limit any more" if value is None else f"{value:,g}")]
-    details = f"{key} {'removed' if value is None else value}"
-    return Change("Change quota", who, effects, perform, "/quotas", "/quotas", details=details)
+    return Change(
+        "Change quota",
+        who,
+        [f"{key} of {who}: {present} → {then}"],
+        perform,
+        "/quotas",
+        "/quotas",
+        world={f"{key} of {who}": present},
+        values=[(key, present, then)],
+    )
+
+
+def _limit(value: float | None) -> str:
+    return "no limit of its own" if value is None else f"{value:,.10g}"

@@ -1,17 +1,15 @@
-"""Groups: all of them with their lag three ways, one of them, and changes of its offsets."""
+"""Groups: all of them with their lag three ways, and one of them. `group_changes` changes them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from fencepost.client.consuming import UNCOMMITTED, Place, list_offsets
-from fencepost.client.errors import ClusterError, RefusedError, check
-from fencepost.console import words
+from fencepost.client.consuming import Place
+from fencepost.client.errors import ClusterError, RefusedError
 from fencepost.console.reading.dead_letters import read_dead_letters
 from fencepost.console.reading.groups import (
     SHARE,
@@ -26,21 +24,12 @@ from fencepost.console.reading.groups import (
 from fencepost.console.reading.records import time_at
 from fencepost.console.reading.topics import (
     PartitionState,
-    read_partition,
     read_topics,
 )
-from fencepost.console.web.changes import Change, Form, change
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.pages.overview import by_place, group_rows
-from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
-from fencepost.diagnosis.words import counted
+from fencepost.console.web.visit import Page, Visit
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.group_admin import DeleteGroupsRequest
-from fencepost.protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 
 TARGETS: Final[Mapping[str, str]] = {
     "earliest": "the beginning",
@@ -75,7 +64,7 @@ async def groups(visit: Visit) -> Page:
     return Page("groups.html", "Groups", {"listing": listing, "missing": found.missing}, menu="groups", refreshes=True)
 
 
-async def _find(visit: Visit, group_id: str) -> ListedGroup:
+async def find_group(visit: Visit, group_id: str) -> ListedGroup:
     found = await list_groups(visit.cluster)
     for group in found.listed:
         if group.group_id == group_id:
@@ -128,7 +117,7 @@ async def _fill_ages(visit: Visit, state: GroupState, partitions: Mapping[Place,
 
 
 async def group(visit: Visit) -> Page:
-    listed = await _find(visit, visit.parameter("id"))
+    listed = await find_group(visit, visit.parameter("id"))
     state = await _read(visit, listed)
     data = {
         "state": state,
@@ -137,89 +126,3 @@ async def group(visit: Visit) -> Page:
         "topics": sorted({one.topic for one in state.offsets}),
     }
     return Page("group.html", "Group", data, menu="groups", refreshes=True)
-
-
-@change("reset-offsets")
-async def reset_offsets(visit: Visit, form: Form) -> Change:
-    """Offsets are moved from outside of the group: the broker refuses that while it has members."""
-    group_id = form.get("id", "")
-    listed = await _find(visit, group_id)
-    if listed.kind not in ("classic", "consumer"):
-        raise BadFormError(f"offsets of a {listed.kind} group are not reset here")
-    committed = (await read_committed(visit.cluster, [listed])).get(group_id, {})
-    wanted_topic = form.get("topic", "")
-    places = [place for place in committed if wanted_topic in ("", place[0])]
-    if not places:
-        raise BadFormError("the group has no committed offsets of that topic")
-    targets: dict[Place, int] = {}
-    rows = []
-    for place in sorted(places):
-        partition = await read_partition(visit.cluster, *place)
-        if partition.error is not None:
-            raise BadFormError(f"{partition.name} does not answer: {partition.error}")
-        present = committed[place][0]
-        targets[place] = await _target(visit, form, partition, present)
-        rows.append((partition.name, present, targets[place], targets[place] - present))
-
-    async def perform() -> str:
-        by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
-        for (topic, index), offset in targets.items():
-            by_topic[topic].append(OffsetCommitRequestPartition(partition_index=index, committed_offset=offset))
-        request = OffsetCommitRequest(
-            group_id=group_id,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=moved) for name, moved in by_topic.items()],
-        )
-        reply = await visit.cluster.send(request, listed.coordinator)
-        for topic in reply.topics:
-            for one in topic.partitions:
-                check(one.error_code, f"{topic.name}-{one.partition_index}")
-        return f"{counted(len(targets), 'offset')} of {group_id} moved."
-
-    effects = [f"{counted(len(targets), 'committed offset')} of {group_id} are moved, as below."]
-    if listed.state not in NO_MEMBERS:
-        effects.append("The group has members: the broker will refuse until they have left.")
-    back = with_query("/group", id=group_id)
-    target = form.get("target", "")
-    details = f"{wanted_topic or 'all topics'} to {target} {form.get('value', '')}".strip()
-    head = ("Partition", "Now", "Then", "Moved by")
-    return Change("Reset offsets", group_id, effects, perform, back, back, details=details, table_head=head, table=rows)
-
-
-async def _target(visit: Visit, form: Form, partition: PartitionState, present: int) -> int:
-    target, value = form.get("target", ""), form.get("value", "").strip()
-    start, end = partition.start or 0, partition.high_watermark or 0
-    match target:
-        case "earliest":
-            return start
-        case "latest":
-            return end
-        case "offset":
-            return min(end, max(start, whole_number(value, "the offset", 0)))
-        case "shift":
-            return min(end, max(start, present + whole_number(value, "the distance")))
-        case "time":
-            try:
-                time_ms = words.parse_clock(value)
-            except ValueError as error:
-                raise BadFormError(str(error)) from None
-            place = partition.topic, partition.index
-            found = await list_offsets(visit.cluster, partition.leader, [place], time_ms, UNCOMMITTED)
-            check(found[place][0])
-            return found[place][2] if found[place][2] >= 0 else end
-    raise BadFormError(f"there is no way to move offsets to {target!r}")
-
-
-@change("delete-group")
-async def delete_group(visit: Visit, form: Form) -> Change:
-    group_id = form.get("id", "")
-    listed = await _find(visit, group_id)
-
-    async def perform() -> str:
-        reply = await visit.cluster.send(DeleteGroupsRequest(groups_names=[group_id]), listed.coordinator)
-        check(reply.results[0].error_code)
-        return f"Group {group_id} was deleted."
-
-    effects = [f"The group {group_id} and all offsets that it has committed are deleted."]
-    if listed.state not in NO_MEMBERS:
-        effects.append("It has members: the broker will refuse until they have left.")
-    return Change("Delete group", group_id, effects, perform, with_query("/group", id=group_id), "/groups")

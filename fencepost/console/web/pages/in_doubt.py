@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fencepost.check_back.decided import sink_of
 from fencepost.check_back.question import Question
@@ -24,8 +25,9 @@ from fencepost.console.reading.in_doubt import (
     write_entry,
 )
 from fencepost.console.reading.transactions import describe_transaction, describe_transactions, list_transactions
-from fencepost.console.web.changes import Change, Form, change, field_of, reason_of
+from fencepost.console.web.changes import Change, Form, PartlyDoneError, change, field_of, in_turn, reason_of
 from fencepost.console.web.listing import Listing
+from fencepost.console.web.pages.transactions import world_of
 from fencepost.console.web.visit import BadFormError, Page, Visit, whole_number, with_query
 from fencepost.diagnosis.in_doubt import Doubt
 from fencepost.diagnosis.stuck import ONGOING, CoordinatorView
@@ -128,13 +130,18 @@ async def decide(visit: Visit, form: Form) -> Change:
         token = token_of(view)
         # Before the end: if a check-back keeps records, a decision that cannot be recorded is not carried out.
         command = Command(view.transactional_id, outcome, str(token), now_ms)
-        await write_entry(visit.cluster, command_entry(command))
+        is_noted = await write_entry(visit.cluster, command_entry(command))
         question = Question(token, view.started_ms, tuple(view.partitions))
         await write_entry(visit.cluster, administrator_entry(question, outcome, now_ms))
-        await _end(visit.cluster, view, reason_of(form), commits=outcome == "commit")
+        try:
+            await _end(visit.cluster, view, reason_of(form), commits=outcome == "commit")
+        except ClusterError as error:
+            if is_noted:
+                raise PartlyDoneError(["the check-back's note"], [f"the end of the transaction ({error})"]) from error
+            raise
         return f"The transaction of {view.transactional_id} was {DECIDED[outcome]}."
 
-    return _change(f"{outcome.capitalize()} transaction", view, effects, perform, is_dangerous=True)
+    return _change(f"{outcome.capitalize()} transaction", view, effects, perform, DECIDED[outcome])
 
 
 @change("finish-batch")
@@ -155,8 +162,12 @@ async def finish_batch(visit: Visit, form: Form) -> Change:
     ]
 
     async def perform() -> str:
-        for view in meant.open:
-            await _end(visit.cluster, view, reason_of(form), commits=True)
+        await in_turn(
+            {
+                view.transactional_id: partial(_end, visit.cluster, view, reason_of(form), commits=True)
+                for view in meant.open
+            }
+        )
         return f"{open_ones} of batch {batch.batch} of {sink} were committed."
 
     return Change(
@@ -168,6 +179,8 @@ async def finish_batch(visit: Visit, form: Form) -> Change:
         "/in-doubt",
         is_dangerous=False,
         details=f"decision {decision} in {meant.topic}, batch {batch.batch}",
+        world={name: value for view in meant.open for name, value in world_of(view).items()},
+        values=[(view.transactional_id, view.state, "committed") for view in meant.open],
     )
 
 
@@ -185,12 +198,11 @@ async def ask_again(visit: Visit, form: Form) -> Change:
             raise ClusterError("no check-back runs on this cluster, so nobody can be asked")
         return f"The source of {view.transactional_id} is asked again."
 
-    return _change("Ask again", view, effects, perform, is_dangerous=False)
+    return _change("Ask again", view, effects, perform)
 
 
-def _change(
-    title: str, view: CoordinatorView, effects: Sequence[str], perform: Perform, *, is_dangerous: bool
-) -> Change:
+def _change(title: str, view: CoordinatorView, effects: Sequence[str], perform: Perform, then: str = "") -> Change:
+    """then: the state of the transaction afterwards, if it changes."""
     address = with_query("/in-doubt/transaction", id=view.transactional_id)
     return Change(
         title,
@@ -199,8 +211,10 @@ def _change(
         perform,
         address,
         address,
-        is_dangerous=is_dangerous,
+        is_dangerous=bool(then),
         details=f"token {token_of(view)}, begun at {view.started_ms}",
+        world=world_of(view),
+        values=[("state", view.state, then)] if then else (),
     )
 
 

@@ -18,6 +18,7 @@ from fencepost.console.record_marks import Gap, ShownRecord
 from fencepost.console.values import FORMATS
 from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.leaving import watching
+from fencepost.console.web.pages.topic_changes import identity
 from fencepost.console.web.pages.topics import read_topic
 from fencepost.console.web.record_queries import STANDS, Hit, Reading, begin, first_hits, query_of
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
@@ -243,5 +244,14 @@ async def produce_record(visit: Visit, form: Form) -> Change:
     back = with_query(path("topics", name, "messages"), partition=index)
     size = "null" if content is None else f"{len(content)} bytes"
     return Change(
-        "Produce a record", name, effects, perform, back, back, is_dangerous=False, details=f"{partition.name}, {size}"
+        "Produce a record",
+        name,
+        effects,
+        perform,
+        back,
+        back,
+        is_dangerous=False,
+        details=f"{partition.name}, {size}",
+        world=identity(state),
+        values=[("record", "not there", f"{size} in {partition.name}")],
     )

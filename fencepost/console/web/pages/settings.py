@@ -6,6 +6,7 @@ from typing import Final
 
 from fencepost.console.reading.settings import ResourceKind, alter_settings, read_settings
 from fencepost.console.web.changes import Change, Form, change, field_of
+from fencepost.console.web.pages.topic_changes import as_it_is, text_of
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, whole_number, with_query
 
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
@@ -71,11 +72,21 @@ async def alter_broker_setting(visit: Visit, form: Form) -> Change:
         return f"{setting} was " + ("reset." if value is None else f"set to {value}.")
 
     where = "all brokers" if everywhere else f"broker {broker}"
-    present = "a secret" if known[setting].is_secret else known[setting].value
-    shown = "its default" if value is None else ("a new secret" if known[setting].is_secret else value)
-    effects = [f"{setting} of {where}: {present} → {shown}", "It is in force at once, and stays over restarts."]
+    present = text_of(known[setting])
+    then = "its default" if value is None else ("a new secret" if known[setting].is_secret else value)
+    effects = [f"{setting} of {where}: {present} → {then}", "It is in force at once, and stays over restarts."]
     back = with_query("/settings", broker=broker)
-    return Change("Change setting", setting, effects, perform, back, back, details=f"{where}: {present} -> {shown}")
+    return Change(
+        "Change setting",
+        setting,
+        effects,
+        perform,
+        back,
+        back,
+        details=where,
+        world=as_it_is(known[setting]),
+        values=[(f"{setting} of {where}", present, then)],
+    )
 
 
 @change("set-log-level")
@@ -85,6 +96,10 @@ async def set_log_level(visit: Visit, form: Form) -> Change:
     level = None if form.get("reset") == "yes" else form.get("value", "")
     if level is not None and level not in LEVELS:
         raise BadFormError(f"there is no level {level}; there are {', '.join(LEVELS)}")
+    found = await read_settings(visit.cluster, ResourceKind.LOGGER, str(broker), broker)
+    known = next((one for one in found if one.name == logger), None)
+    if known is None:
+        raise NotFoundError(f"broker {broker} has no logger {logger}")
     await alter_settings(
         visit.cluster, ResourceKind.LOGGER, str(broker), [(logger, level)], node_id=broker, validate_only=True
     )
@@ -97,4 +112,15 @@ async def set_log_level(visit: Visit, form: Form) -> Change:
     if level in ("TRACE", "DEBUG"):
         effects.append("A busy broker may write much; set it back afterwards.")
     back = with_query("/log-levels", broker=broker)
-    return Change("Set log level", logger, effects, perform, back, back, is_dangerous=False, details=level or "reset")
+    return Change(
+        "Set log level",
+        logger,
+        effects,
+        perform,
+        back,
+        back,
+        is_dangerous=False,
+        details=f"broker {broker}",
+        world=as_it_is(known),
+        values=[(f"level of {logger}", text_of(known), level or "that of its parent")],
+    )

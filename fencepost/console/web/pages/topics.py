@@ -1,4 +1,4 @@
-"""Topics: all of them, one with its partitions and readers, its settings, and their changes."""
+"""Topics: all of them, one with its partitions and readers, and its settings. `topic_changes` changes them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,17 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from fencepost.client.errors import RefusedError, check
+from fencepost.client.errors import RefusedError
 from fencepost.console.reading.groups import ListedGroup, lags_of, list_groups, read_committed
-from fencepost.console.reading.settings import ResourceKind, alter_settings, read_settings
+from fencepost.console.reading.settings import ResourceKind, read_settings
 from fencepost.console.reading.topics import TopicState, read_topics
 from fencepost.console.reading.transactions import Producer, list_transactions, read_producers
-from fencepost.console.web.changes import Change, Form, change, field_of
 from fencepost.console.web.listing import Listing
-from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number
+from fencepost.console.web.visit import Page, Visit
 from fencepost.diagnosis.lag import Lag, total
-from fencepost.diagnosis.words import counted
 from fencepost.protocol.errors import ErrorCode
-from fencepost.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from fencepost.protocol.messages.topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicState,
-)
 
-TIMEOUT_MS = 10_000
 GROUPS_KEPT_S = 30.0
 
 
@@ -179,156 +165,3 @@ async def topic_settings(visit: Visit) -> Page:
     settings = await read_settings(visit.cluster, ResourceKind.TOPIC, name)
     data = {"name": name, "settings": settings, "wanted": visit.parameter("q").lower()}
     return Page("topic_settings.html", f"Settings of {name}", data, menu="topics")
-
-
-@change("create-topic")
-async def create_topic(visit: Visit, form: Form) -> Change:
-    name = field_of(form, "name", "the name of the topic")
-    partitions = whole_number(form.get("partitions") or "-1", "partitions", -1, 10_000)
-    factor = whole_number(form.get("replication_factor") or "-1", "replication factor", -1, 100)
-    configs = _settings_of(form.get("configs", ""))
-
-    async def send(*, validate_only: bool) -> Any:
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=factor,
-                    configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs],
-                )
-            ],
-            timeout_ms=TIMEOUT_MS,
-            validate_only=validate_only,
-        )
-        reply = await visit.cluster.send_to_controller(request)
-        check(reply.topics[0].error_code, reply.topics[0].error_message)
-
-    await send(validate_only=True)
-
-    async def perform() -> str:
-        await send(validate_only=False)
-        return f"Topic {name} was created."
-
-    effects = [
-        f"The topic {name} is created with "
-        + ("the broker's default of partitions." if partitions < 0 else f"{counted(partitions, 'partition')}."),
-        *(f"{key} = {value}" for key, value in configs),
-    ]
-    details = f"partitions {partitions}, replication factor {factor}, {dict(configs)}"
-    return Change(
-        "Create topic", name, effects, perform, "/topics", path("topics", name), is_dangerous=False, details=details
-    )
-
-
-def _settings_of(text: str) -> list[tuple[str, str]]:
-    found = []
-    for line in text.splitlines():
-        if line.strip():
-            name, equals, value = line.partition("=")
-            if not equals or not name.strip():
-                raise BadFormError(f"{line!r} is no setting: write name=value, one on a line")
-            found.append((name.strip(), value.strip()))
-    return found
-
-
-@change("delete-topic")
-async def delete_topic(visit: Visit, form: Form) -> Change:
-    state = await read_topic(visit, field_of(form, "name", "the topic"))
-    readers = await _readers(visit, state)
-
-    async def perform() -> str:
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicState(name=state.name)], topic_names=[state.name], timeout_ms=TIMEOUT_MS
-        )
-        reply = await visit.cluster.send_to_controller(request)
-        check(reply.responses[0].error_code, reply.responses[0].error_message)
-        return f"Topic {state.name} was deleted."
-
-    effects = [
-        f"The topic {state.name} and its {counted(len(state.partitions), 'partition')} are deleted.",
-        f"Up to {counted(state.records, 'record')} are lost for ever.",
-        *(
-            [f"{counted(len(readers), 'group')} read it: {', '.join(one.group_id for one in readers[:5])}."]
-            if readers
-            else []
-        ),
-    ]
-    return Change("Delete topic", state.name, effects, perform, path("topics", state.name), "/topics")
-
-
-@change("add-partitions")
-async def add_partitions(visit: Visit, form: Form) -> Change:
-    state = await read_topic(visit, field_of(form, "name", "the topic"))
-    count = whole_number(form.get("count", ""), "the number of partitions", 1, 10_000)
-
-    async def send(*, validate_only: bool) -> None:
-        request = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name=state.name, count=count, assignments=None)],
-            timeout_ms=TIMEOUT_MS,
-            validate_only=validate_only,
-        )
-        reply = await visit.cluster.send_to_controller(request)
-        check(reply.results[0].error_code, reply.results[0].error_message)
-
-    await send(validate_only=True)
-
-    async def perform() -> str:
-        await send(validate_only=False)
-        return f"Topic {state.name} has {counted(count, 'partition')} now."
-
-    effects = [
-        f"{state.name} grows from {len(state.partitions):,} to {count:,} partitions; it can never have fewer again.",
-        "Records of one key may go to another partition than before.",
-    ]
-    address = path("topics", state.name)
-    return Change("Add partitions", state.name, effects, perform, address, address, details=f"to {count}")
-
-
-@change("delete-records")
-async def delete_records(visit: Visit, form: Form) -> Change:
-    state = await read_topic(visit, field_of(form, "name", "the topic"))
-    index = whole_number(form.get("partition", ""), "the partition", 0, 2**31 - 1)
-    partition = next((one for one in state.partitions if one.index == index), None)
-    if partition is None:
-        raise NotFoundError(f"{state.name} has no partition {index}")
-    start, end = partition.start or 0, partition.high_watermark or 0
-    offset = whole_number(form.get("offset", ""), "the offset", start, end)
-
-    async def perform() -> str:
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=state.name, partitions=[DeleteRecordsPartition(index, offset)])],
-            timeout_ms=TIMEOUT_MS,
-        )
-        reply = await visit.cluster.send(request, partition.leader)
-        check(reply.topics[0].partitions[0].error_code)
-        return f"{partition.name} begins at offset {offset:,} now."
-
-    effects = [f"All records of {partition.name} from offset {start:,} to {offset - 1:,} are deleted for ever."]
-    if offset == start:
-        raise BadFormError(f"{partition.name} begins at offset {start:,}: nothing would be deleted")
-    address = path("topics", state.name)
-    return Change("Delete records", partition.name, effects, perform, address, address, details=f"below {offset}")
-
-
-@change("alter-topic-setting")
-async def alter_topic_setting(visit: Visit, form: Form) -> Change:
-    name = field_of(form, "topic", "the topic")
-    setting = field_of(form, "setting", "the setting")
-    is_reset = form.get("reset") == "yes"
-    value = None if is_reset else form.get("value", "")
-    known = {one.name: one for one in await read_settings(visit.cluster, ResourceKind.TOPIC, name)}
-    if setting not in known:
-        raise NotFoundError(f"a topic has no setting {setting}")
-    await alter_settings(visit.cluster, ResourceKind.TOPIC, name, [(setting, value)], validate_only=True)
-
-    async def perform() -> str:
-        await alter_settings(visit.cluster, ResourceKind.TOPIC, name, [(setting, value)])
-        return f"{setting} of {name} was " + ("reset to its default." if is_reset else f"set to {value}.")
-
-    present = known[setting].value
-    effects = [
-        f"{setting} of topic {name}: {present} → " + ("its default" if value is None else f"{value}"),
-    ]
-    back = path("topics", name, "settings")
-    return Change("Change setting", name, effects, perform, back, back, details=f"{setting}: {present} -> {value}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fencepost.client.errors import ClusterError, check
 from fencepost.client.view import CoordinatorKind
-from fencepost.console.reading.topics import read_partition
 from fencepost.console.reading.transaction_history import read_history
 from fencepost.console.reading.transactions import (
     coordinator_view_of,
@@ -18,11 +18,14 @@ from fencepost.console.reading.transactions import (
     open_transactions,
     read_producers,
 )
-from fencepost.console.web.changes import Change, Form, change, field_of, reason_of
+from fencepost.console.web.changes import Change, Form, WorldChangedError, change, field_of, reason_of
 from fencepost.console.web.listing import Listing
+from fencepost.console.web.pages.topic_changes import identity
+from fencepost.console.web.pages.topics import read_topic
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, path, whole_number, with_query
 from fencepost.diagnosis.stuck import ONGOING, OPEN_STATES, UNLIMITED_TIMEOUT_MS, Cause, CoordinatorView, cause_of
 from fencepost.diagnosis.words import counted
+from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 
@@ -136,27 +139,54 @@ async def abort_transaction(visit: Visit, form: Form) -> Change:
         perform,
         address,
         address,
-        details=f"producer {view.producer_id}",
+        details=f"producer {view.producer_id}:{view.producer_epoch}, begun at {view.started_ms}",
+        world=world_of(view),
+        values=[("state", view.state, "aborted" if view.state != "PrepareCommit" else "committed")],
     )
+
+
+def world_of(view: CoordinatorView) -> Mapping[str, object]:
+    """A transaction: its pair alone may be that of the next one, too, and its start tells them apart."""
+    name = view.transactional_id
+    return {
+        f"the producer of {name}": f"{view.producer_id}:{view.producer_epoch}",
+        f"the start of the transaction of {name}": view.started_ms,
+        f"the state of {name}": view.state,
+    }
 
 
 async def fence(visit: Visit, view: CoordinatorView, reason: str) -> None:
-    """Open a session with the transactional id, as its next producer does. Raises ClusterError."""
-    timeout_ms = min(view.timeout_ms, 60_000)
+    """Open a session with the transactional id, as its next producer does, and name the pair that was seen.
+
+    The owner of a two-phase transaction may have another pair than the transaction, so that one is not named.
+    Raises ClusterError; WorldChangedError if the pair is not the current one.
+    """
+    producer_id, epoch = (-1, -1) if view.is_two_phase else (view.producer_id, view.producer_epoch)
     request = InitProducerIdRequest(
-        transactional_id=view.transactional_id, transaction_timeout_ms=timeout_ms, forced=True, reason=reason
+        transactional_id=view.transactional_id,
+        transaction_timeout_ms=min(view.timeout_ms, 60_000),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        forced=True,
+        reason=reason,
     )
     deadline_s = time.monotonic() + 10
+    is_accepted = False
     while True:
         reply = await visit.cluster.send_to_coordinator(CoordinatorKind.TRANSACTION, view.transactional_id, request)
+        if reply.error_code in FENCED and producer_id >= 0:
+            if is_accepted:
+                return  # the end of the transaction has raised the epoch
+            raise WorldChangedError(f"{view.transactional_id} has another producer than when you looked.")
         # While markers are written the coordinator asks to come back.
-        if reply.error_code != CONCURRENT_TRANSACTIONS or time.monotonic() > deadline_s:
+        if reply.error_code != ErrorCode.CONCURRENT_TRANSACTIONS or time.monotonic() > deadline_s:
             break
+        is_accepted = True
         await asyncio.sleep(0.05)
     check(reply.error_code)
 
 
-CONCURRENT_TRANSACTIONS = 51
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
 @change("abort-hanging")
@@ -164,7 +194,10 @@ async def abort_hanging(visit: Visit, form: Form) -> Change:
     topic = field_of(form, "topic", "the topic")
     index = whole_number(form.get("partition", ""), "the partition", 0, 2**31 - 1)
     producer_id = whole_number(form.get("producer_id", ""), "the producer id", 0)
-    partition = await read_partition(visit.cluster, topic, index)
+    state = await read_topic(visit, topic)
+    partition = next((one for one in state.partitions if one.index == index), None)
+    if partition is None:
+        raise NotFoundError(f"{topic} has no partition {index}")
     producers = await read_producers(visit.cluster, [(partition.leader, [(topic, index)])])
     holder = next((one for one in open_transactions(producers.producers) if one.producer_id == producer_id), None)
     if holder is None:
@@ -206,4 +239,11 @@ async def abort_hanging(visit: Visit, form: Form) -> Change:
         address,
         address,
         details=f"producer {producer_id}:{holder.producer_epoch} from offset {holder.first_offset}",
+        world={
+            **identity(state),
+            f"the epoch of producer {producer_id}": holder.producer_epoch,
+            f"the first offset of its transaction on {topic}-{index}": holder.first_offset,
+            f"the leader epoch of {topic}-{index}": partition.leader_epoch,
+        },
+        values=[("transaction", "open", "aborted")],
     )
