@@ -188,7 +188,7 @@ def _taken(context: click.Context) -> dict[str, Properties]:
     return taken
 
 
-def _all_properties(context: click.Context) -> Properties:
+def current_properties(context: click.Context) -> Properties:
     """Those of the file, else of the profile in use, and above them those of `-X`. Raises WrongPropertiesError."""
     taken = _taken(context)
     below = taken.get("file")
@@ -206,7 +206,7 @@ def current_security() -> ClientSecurity:
     made = context.meta.get(_CONTEXT_KEY + ".made")
     if made is None:
         try:
-            made = security_of(_all_properties(context))
+            made = security_of(current_properties(context))
         except WrongPropertiesError as error:
             raise click.ClickException(str(error)) from None
         context.meta[_CONTEXT_KEY + ".made"] = made
@@ -217,7 +217,7 @@ def current_security() -> ClientSecurity:
 def current_transport() -> ClientSecurity:
     """As `current_security`, without who logs in: for a program at which each person logs in. Raises ClickException."""
     try:
-        known = _known(_all_properties(click.get_current_context()))
+        known = _known(current_properties(click.get_current_context()))
         protocol, tls = _protocol_and_tls(known)
         mechanism = _one_of(known, "sasl.mechanism", "", MECHANISMS) or None
     except WrongPropertiesError as error:

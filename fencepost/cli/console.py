@@ -9,6 +9,7 @@ import click
 
 from fencepost.cli.client_security import current_transport
 from fencepost.cli.connection import bootstrap_option
+from fencepost.cli.schema_options import current_masking, current_registry, masking_option, registry_option
 
 EXIT_NOT_RUN = 2
 
@@ -35,6 +36,8 @@ EXIT_NOT_RUN = 2
 )
 @click.option("--https", "is_secure", is_flag=True, help="Browsers come by HTTPS, through a proxy in front.")
 @click.option("--audit-log", "audit_path", metavar="FILE", help="Append a line per change; default: standard error.")
+@registry_option
+@masking_option
 def console(
     bootstrap: str,
     listen: str,
@@ -76,6 +79,8 @@ def console(
             names=frozenset(name.lower() for name in names),
             is_secure=is_secure,
             audit_path=audit_path,
+            registry=current_registry(),
+            masking=current_masking(),
         )
         serve(options)
     except (OptionError, OSError) as error:

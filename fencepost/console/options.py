@@ -9,6 +9,8 @@ from typing import Final
 
 from fencepost.client.log_in import Credentials
 from fencepost.console.roles import Role
+from fencepost.schemas.masking import Rules
+from fencepost.schemas.options import RegistryOptions
 
 IDLE_S: Final = 8 * 3600.0
 LIFETIME_S: Final = 24 * 3600.0
@@ -28,6 +30,7 @@ class ClusterOptions:
     roles: by role, who has it: values of a person's claim, or names of users if people log in as users of the cluster.
     None: everybody is an admin. logins: by role, as whom the cluster is asked for people that OpenID Connect has named;
     passes_token: as themselves, by their own access token (OAUTHBEARER).
+    registry: of the schemas by which values are read. masking: what is hidden of records.
     """
 
     bootstrap: tuple[tuple[str, int], ...]
@@ -42,6 +45,8 @@ class ClusterOptions:
     roles: Mapping[Role, frozenset[str]] | None = None
     logins: Mapping[Role, Credentials] = field(default_factory=dict, repr=False)
     passes_token: bool = False
+    registry: RegistryOptions | None = None
+    masking: Rules | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -9,25 +9,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fencepost.console.reading.internal_records import decoded
 from fencepost.protocol.checked_json import JsonError, parse
 from fencepost.protocol.record_batch import Record
+from fencepost.schemas.masking import HIDDEN, TopicRules
+
+if TYPE_CHECKING:
+    from fencepost.console.options import ClusterOptions
+    from fencepost.schemas.decoding import Decoded, Decoder
 
 FORMATS: Final = ("text", "json", "hex")
+MASKED: Final = "masked"
+UNREADABLE: Final = "hidden as a whole: a rule hides a part of it, and it cannot be read"
 
 
 @dataclass(frozen=True)
 class Part:
     """A key, or a value, or a header's value.
 
-    text: None for null. schema: what it was decoded by, if so. note: why it is not decoded, or what is hidden, if so.
+    text: None for null. schema: what it was read by, as `Avro orders-value version 3`, if so. note: why it was not
+    read, or that something is hidden, if so. data: what was read, or masked, as JSON can have it; None if neither.
     """
 
     text: str | None
     schema: str = ""
     note: str = ""
+    data: Any = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,20 @@ class Shown:
 
 
 class Values:
-    """How this console shows records."""
+    """How this console shows records, for one event loop. Without options, as they are."""
+
+    def __init__(self, options: ClusterOptions | None = None) -> None:
+        self._rules = None if options is None else options.masking
+        self._decoder: Decoder | None = None
+        if options is not None and options.registry is not None:
+            from fencepost.schemas.decoding import Decoder
+            from fencepost.schemas.registry import Registry
+
+            self._decoder = Decoder(Registry(options.registry))
+
+    async def close(self) -> None:
+        if self._decoder is not None:
+            await self._decoder.close()
 
     async def show(
         self, topic: str, records: Sequence[Record], shown_format: str = "text", *, unmasked: bool = False
@@ -61,15 +83,95 @@ class Values:
 
         shown_format: one of FORMATS. unmasked: for who may see what the rules hide.
         """
-        del unmasked  # There are no rules yet.
-        return [_show(topic, record, shown_format) for record in records]
+        rules = None if unmasked or self._rules is None else self._rules.of(topic)
+        read = await self._read(topic, records)
+        return [
+            _Showing(topic, shown_format, rules).show(record, key, value)
+            for record, (key, value) in zip(records, read, strict=True)
+        ]
+
+    async def _read(self, topic: str, records: Sequence[Record]) -> list[tuple[Decoded | None, Decoded | None]]:
+        """What the schemas of keys and values say; None for those without."""
+        if self._decoder is None:
+            return [(None, None)] * len(records)
+        from fencepost.schemas.decoding import Item
+
+        items = [
+            Item(topic, part, content, record.headers)
+            for record in records
+            for part, content in (("key", record.key), ("value", record.value))
+            if content is not None
+        ]
+        results = iter(await self._decoder.decode(items))
+        return [
+            (None if record.key is None else next(results), None if record.value is None else next(results))
+            for record in records
+        ]
 
 
-def _show(topic: str, record: Record, shown_format: str) -> Shown:
-    texts = decoded(topic, record.key, record.value) if shown_format != "hex" else None
-    key, value = texts or (in_format(record.key, shown_format), in_format(record.value, shown_format))
-    headers = tuple((name, Part(in_format(content, "text"))) for name, content in record.headers)
-    return Shown(record, Part(key), Part(value), headers)
+@dataclass(frozen=True)
+class _Showing:
+    topic: str
+    shown_format: str
+    rules: TopicRules | None
+
+    def show(self, record: Record, read_key: Decoded | None, read_value: Decoded | None) -> Shown:
+        internal = decoded(self.topic, record.key, record.value) if self.shown_format != "hex" else None
+        key_text, value_text = internal or (None, None)
+        key, key_bytes = self._part("key", record.key, read_key, key_text)
+        value, value_bytes = self._part("value", record.value, read_value, value_text)
+        headers, header_bytes = [], []
+        for name, content in record.headers:
+            part, shown = self._header(name, content)
+            headers.append((name, part))
+            header_bytes.append((name, shown))
+        outgoing = record._replace(key=key_bytes, value=value_bytes, headers=tuple(header_bytes))
+        return Shown(outgoing, key, value, tuple(headers))
+
+    def _part(
+        self, place: str, content: bytes | None, read: Decoded | None, internal: str | None
+    ) -> tuple[Part, bytes | None]:
+        """A key or a value, and its bytes as they may go out. internal: the text of an internal topic's record."""
+        if content is None:
+            return Part(None), None
+        schema = "" if read is None else read.schema
+        if self.rules is not None and self.rules.concern(place):
+            part = self._masked(place, content, read)
+            return part, (part.text or "").encode("utf-8", "surrogatepass")
+        if read is not None and read.has_value and self.shown_format != "hex":
+            return Part(self._text(read.value), schema, data=read.value), content
+        note = read.reason if read is not None and not read.has_value else ""
+        return Part(in_format(content, self.shown_format) if internal is None else internal, schema, note), content
+
+    def _masked(self, place: str, content: bytes, read: Decoded | None) -> Part:
+        """Its bytes do not go out at all: they may hold more than what was read of them."""
+        assert self.rules is not None
+        schema = "" if read is None else read.schema
+        kind = self.rules.of_whole(place)
+        if kind is not None:
+            text = self.rules.rules.masked(
+                kind, in_format(content, "text") if read is None or not read.has_value else read.value
+            )
+            return Part(text, schema, MASKED, text)
+        try:
+            if read is not None and not read.has_value:
+                # The reasons of libraries may quote what they read.
+                raise JsonError("it does not fit its schema" if schema else read.reason)
+            found = read.value if read is not None else parse(content, most_bytes=len(content) + 1)
+        except JsonError as error:
+            return Part(HIDDEN, schema, f"{UNREADABLE}: {error}", HIDDEN)
+        masked = self.rules.read(place, found)
+        return Part(self._text(masked), schema, MASKED if masked != found else "", masked)
+
+    def _header(self, name: str, content: bytes | None) -> tuple[Part, bytes | None]:
+        text = in_format(content, "text")
+        hidden = None if self.rules is None or text is None else self.rules.header(name, text)
+        return (Part(text), content) if hidden is None else (Part(hidden, note=MASKED), hidden.encode())
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        return json.dumps(value, indent=2 if self.shown_format == "json" else None, ensure_ascii=False)
 
 
 def in_format(content: bytes | None, shown_format: str) -> str | None:

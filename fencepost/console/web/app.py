@@ -161,6 +161,8 @@ def make_app(options: ConsoleOptions) -> Starlette:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         console.close()
+        for cluster in console.clusters.values():
+            await cluster.values.close()
 
     of_a_cluster: list[BaseRoute] = [
         *(Route(address, _endpoint(console, function)) for address, function in PAGES.items()),

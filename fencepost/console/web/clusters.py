@@ -44,7 +44,7 @@ class ShownCluster:
         self.options = options
         self.name = options.name
         self.http = BrokerHttp(options.broker_http, options.broker_http_token)
-        self.values = Values()
+        self.values = Values(options)
         self.mechanisms: tuple[str, ...] = ()
         self.needs_log_in = bool(options.needs_log_in)
         self.cluster_id = options.cluster_id

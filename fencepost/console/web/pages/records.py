@@ -38,7 +38,10 @@ OFFLINE_NAMED: Final = 10
 
 @dataclass(frozen=True)
 class MessageRow:
-    """A record as the page shows it. key, value: text in the chosen format; None for null. row: without its content."""
+    """A record as the page shows it. key, value: text in the chosen format; None for null. row: without its content.
+
+    schema: the one of the value, as people know it. note: why the value was not read, or that a part of it is hidden.
+    """
 
     partition: int
     row: ShownRecord
@@ -51,6 +54,8 @@ class MessageRow:
     is_marker: bool
     schema: str = ""
     note: str = ""
+    key_schema: str = ""
+    key_note: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,8 @@ def _message_row(hit: Hit, transactional_id: str | None, longest: int) -> Messag
         is_marker=False,
         schema=shown.value.schema,
         note=shown.value.note,
+        key_schema=shown.key.schema,
+        key_note=shown.key.note,
     )
 
 

@@ -1,0 +1,79 @@
+"""How a record names its schema. Pure.
+
+In front of the content: a zero byte and the id in 4 bytes; or a one byte and a GUID in 16 bytes. With Protobuf follow
+the indexes that lead to the message in its file: their number and each of them as zigzag varints, where a single zero
+stands for the first message. The same may stand in a header, and the content is then bare.
+Source: the wire format in Confluent's documentation; SchemaId of confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from fencepost.schemas.schema import SchemaError
+
+HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
+_BY_ID: Final = 0
+_BY_GUID: Final = 1
+MOST_INDEXES: Final = 32
+"""Messages within each other; protoc stops at about as many."""
+
+Identity = int | UUID
+
+
+class Named(NamedTuple):
+    """A schema's id or GUID, and what follows it. rest: of a header, the indexes; else those and the content."""
+
+    identity: Identity
+    rest: bytes
+
+
+def in_header(part: str, headers: Iterable[tuple[str, bytes | None]]) -> Named | None:
+    """The schema that a header names for a key or a value; None if there is no such header. part: of HEADERS."""
+    for name, content in headers:
+        if name == HEADERS[part] and content is not None:
+            return in_front(content, takes_guids=True)
+    return None
+
+
+def in_front(content: bytes, *, takes_guids: bool = False) -> Named | None:
+    """The schema that a content begins with; None if it begins with none.
+
+    takes_guids: whether a GUID counts. In front of a content it does not: text may well begin with a one byte.
+    """
+    if len(content) >= 5 and content[0] == _BY_ID:
+        schema_id = struct.unpack_from(">i", content, 1)[0]
+        return Named(schema_id, content[5:]) if schema_id >= 0 else None
+    if takes_guids and len(content) >= 17 and content[0] == _BY_GUID:
+        return Named(UUID(bytes=content[1:17]), content[17:])
+    return None
+
+
+def read_indexes(content: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Read the indexes of a Protobuf message, and what follows. Raises SchemaError."""
+    number, at = _read_varint(content, 0)
+    if not 0 <= number <= MOST_INDEXES:
+        raise SchemaError(f"its message has {number:,} indexes; at most {MOST_INDEXES} are read")
+    if number == 0:
+        return (0,), content[at:]
+    indexes = []
+    for _ in range(number):
+        index, at = _read_varint(content, at)
+        indexes.append(index)
+    return tuple(indexes), content[at:]
+
+
+def _read_varint(content: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(content):
+            break
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise SchemaError("the indexes of its message are damaged")
