@@ -1,4 +1,4 @@
-"""Options of commands that read or write values with schemas: which registry, and what is hidden."""
+"""Options of commands that read or write values with schemas: the registry, and rules for masking."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def masking_option(command: Command) -> Command:
         type=click.Path(dir_okay=False),
         expose_value=False,
         callback=_take_masking,
-        help="File of rules for what is hidden of records, a line for each: TOPICS PLACE KIND.",
+        help="File of rules that hide parts of records, a line for each: TOPICS PLACE KIND.",
     )(command)
 
 
@@ -97,7 +97,7 @@ def registry_of(properties: Properties, urls: str | None) -> RegistryOptions | N
 
 
 def missing_library(error: ModuleNotFoundError) -> click.ClickException:
-    """What to install for a library of the extra. Raises the error itself if it is a module of ours."""
+    """The extra to install for a library. Raises the error itself if it is a module of ours."""
     library = (error.name or "fencepost").partition(".")[0]
     if library == "fencepost":
         raise error
@@ -107,7 +107,7 @@ def missing_library(error: ModuleNotFoundError) -> click.ClickException:
 
 
 def check_libraries() -> None:
-    """Import what reads values. Raises ClickException if a library is missing."""
+    """Import the libraries that read values. Raises ClickException if a library is missing."""
     try:
         import fastavro  # noqa: F401  the process that reads values imports it
         import google.protobuf  # noqa: F401

@@ -30,7 +30,7 @@ class ClusterOptions:
     roles: by role, who has it: values of a person's claim, or names of users if people log in as users of the cluster.
     None: everybody is an admin. logins: by role, as whom the cluster is asked for people that OpenID Connect has named;
     passes_token: as themselves, by their own access token (OAUTHBEARER).
-    registry: of the schemas by which values are read. masking: what is hidden of records.
+    registry: has the schemas of values. masking: rules that hide parts of records.
     """
 
     bootstrap: tuple[tuple[str, int], ...]

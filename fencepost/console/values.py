@@ -1,7 +1,7 @@
 """Keys, values and headers of records as they may leave the console's server.
 
 Every record that goes out (a page, its JSON, a download, a hit of a search) goes through `Values.show`, and filters
-look at what it returns: what is not shown must not be found either.
+look at its results: a search must not find a hidden text.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ UNREADABLE: Final = "hidden as a whole: a rule hides a part of it, and it cannot
 class Part:
     """A key, or a value, or a header's value.
 
-    text: None for null. schema: what it was read by, as `Avro orders-value version 3`, if so. note: why it was not
-    read, or that something is hidden, if so. data: what was read, or masked, as JSON can have it; None if neither.
+    text: None for null. schema: the one that it was read by, as `Avro orders-value version 3`. note: why it was
+    not read, or that something is hidden. data: the value that was read or masked, as JSON can have it, else None.
     """
 
     text: str | None
@@ -41,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Shown:
-    """What may leave the server of a record. record: its bytes, in place of those that are hidden the text for them."""
+    """The parts of a record that may leave the server. record: its bytes; hidden ones are replaced by their text."""
 
     record: Record
     key: Part
@@ -49,7 +49,7 @@ class Shown:
     headers: tuple[tuple[str, Part], ...]
 
     def pieces(self) -> Iterable[bytes]:
-        """What a search for text looks at: the bytes, and what they were decoded to."""
+        """The texts for a search: the bytes, and the values that were read."""
         yield self.record.key or b""
         yield self.record.value or b""
         for name, value in self.record.headers:
@@ -79,9 +79,9 @@ class Values:
     async def show(
         self, topic: str, records: Sequence[Record], shown_format: str = "text", *, unmasked: bool = False
     ) -> list[Shown]:
-        """Return what may be shown of records of a topic, in their order.
+        """Return the parts that may be shown of records of a topic, in their order.
 
-        shown_format: one of FORMATS. unmasked: for who may see what the rules hide.
+        shown_format: one of FORMATS. unmasked: whether to leave out the rules.
         """
         rules = None if unmasked or self._rules is None else self._rules.of(topic)
         read = await self._read(topic, records)
@@ -91,7 +91,7 @@ class Values:
         ]
 
     async def _read(self, topic: str, records: Sequence[Record]) -> list[tuple[Decoded | None, Decoded | None]]:
-        """What the schemas of keys and values say; None for those without."""
+        """Keys and values, read by their schemas; None for those without."""
         if self._decoder is None:
             return [(None, None)] * len(records)
         from fencepost.schemas.decoding import Item
@@ -144,7 +144,7 @@ class _Showing:
         return Part(in_format(content, self.shown_format) if internal is None else internal, schema, note), content
 
     def _masked(self, place: str, content: bytes, read: Decoded | None) -> Part:
-        """Its bytes do not go out at all: they may hold more than what was read of them."""
+        """Its bytes do not go out at all: they may hold more than was read of them."""
         assert self.rules is not None
         schema = "" if read is None else read.schema
         kind = self.rules.of_whole(place)
@@ -155,7 +155,7 @@ class _Showing:
             return Part(text, schema, MASKED, text)
         try:
             if read is not None and not read.has_value:
-                # The reasons of libraries may quote what they read.
+                # The reasons of libraries may quote the value.
                 raise JsonError("it does not fit its schema" if schema else read.reason)
             found = read.value if read is not None else parse(content, most_bytes=len(content) + 1)
         except JsonError as error:

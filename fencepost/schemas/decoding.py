@@ -27,9 +27,9 @@ class Item:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What was read. has_value: whether `value`, which JSON can have, was read; else `reason`, a clause, says why not.
+    """A result. has_value: whether `value`, which JSON can have, was read; else `reason`, a clause, says why not.
 
-    schema: what it is called, as `Avro orders-value version 3`; empty if it is not known.
+    schema: its name, as `Avro orders-value version 3`; empty if it is not known.
     """
 
     has_value: bool

@@ -1,4 +1,4 @@
-"""What is hidden of records: rules by topic and field, and what they make of a value. Pure but for the key of hashes.
+"""Rules, by topic and field, that hide parts of records. Pure but for the key of hashes.
 
 A rule is a line `TOPICS PLACE KIND`:
 
@@ -109,7 +109,7 @@ class TopicRules:
             }
         if isinstance(value, list):
             return [self._hidden(one, fields, kind) for one in value]
-        # The rule expects fields here; what stands in their place may be what it is to hide.
+        # The rule expects fields here; the value in their place may be the one to hide.
         return None if value is None else HIDDEN
 
 

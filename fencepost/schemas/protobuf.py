@@ -142,7 +142,7 @@ def _write(folder: str, name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def _errors_to(path: str) -> Iterator[Any]:
-    """What protoc, which is no Python, writes to standard error: to a file, and from there to the person."""
+    """The errors of protoc, which is no Python and writes them to standard error, in a file, for the person."""
     kept = os.dup(2)
     with open(path, "w+b") as file:
         os.dup2(file.fileno(), 2)

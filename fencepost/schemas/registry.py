@@ -1,6 +1,6 @@
-"""Asks a schema registry by Confluent's HTTP API. What it answers is bounded and checked: it is data of others.
+"""Asks a schema registry by Confluent's HTTP API. Its answers are bounded and checked: they are data of others.
 
-A schema's id stands for one schema for ever, so what was read stays known. That an id is unknown, or that the registry
+A schema's id stands for one schema for ever, so it is read once. That an id is unknown, or that the registry
 does not answer, is remembered for a short time, so that a page of many records asks once.
 """
 
@@ -76,7 +76,7 @@ class Registry:
         self._slots = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def find(self, identities: Sequence[Identity], timeout_s: float) -> dict[Identity, Registered | SchemaError]:
-        """Return each schema, or why it is not to be had. What takes longer is not waited for, but goes on."""
+        """Return each schema, or why it is not to be had. A question that takes longer goes on without the caller."""
         found: dict[Identity, Registered | SchemaError] = {}
         waited: dict[Identity, asyncio.Task[Registered | SchemaError]] = {}
         for identity in dict.fromkeys(identities):
@@ -99,7 +99,7 @@ class Registry:
         if self._http is not None:
             await self._http.aclose()
 
-    # what is known
+    # known schemas and failures
 
     def _at_hand(self, identity: Identity) -> Registered | SchemaError | None:
         known = self._known.get(identity)
@@ -128,7 +128,7 @@ class Registry:
             _keep(self._failures, identity, (time.monotonic() + kept_s, error))
             return error
         except Exception:
-            # Whoever waits shows the bytes; the log has what nobody foresaw.
+            # The callers show the bytes; the log has the traceback.
             logger.exception("asking the schema registry for %s failed", identity)
             return RegistryError("asking the schema registry failed; the log has the reason")
         _keep(self._known, identity, found)
@@ -222,7 +222,7 @@ class Registry:
         if options.token is not None:
             headers["Authorization"] = f"Bearer {options.token}"
         # No redirects: the password goes to the address that was named, and nowhere else. No proxies of the
-        # environment, either: they are not meant for what is named here.
+        # environment, either: they are not meant for an address that a person names.
         return httpx.AsyncClient(
             auth=options.user,
             headers=headers,

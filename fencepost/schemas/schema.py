@@ -1,4 +1,4 @@
-"""What a schema is: its kind, its text, and the texts that it refers to. Pure."""
+"""A schema: its kind, its text, and the texts that it refers to. Pure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Identity = int | UUID
 
 
 class Named(NamedTuple):
-    """A schema's id or GUID, and what follows it. rest: of a header, the indexes; else those and the content."""
+    """A schema's id or GUID, and the bytes behind it. rest: the indexes of a header; else indexes and content."""
 
     identity: Identity
     rest: bytes
@@ -53,7 +53,7 @@ def in_front(content: bytes, *, takes_guids: bool = False) -> Named | None:
 
 
 def read_indexes(content: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Read the indexes of a Protobuf message, and what follows. Raises SchemaError."""
+    """Read the indexes of a Protobuf message; returns them and the rest. Raises SchemaError."""
     number, at = _read_varint(content, 0)
     if not 0 <= number <= MOST_INDEXES:
         raise SchemaError(f"its message has {number:,} indexes; at most {MOST_INDEXES} are read")

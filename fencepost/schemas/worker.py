@@ -1,4 +1,4 @@
-"""The process that reads and writes values: whatever a damaged value or schema does to it happens to nobody else.
+"""The process that reads and writes values: a damaged value or schema harms nothing but it.
 
 A nested Avro value can overflow the stack of fastavro's C code, an array of nulls can announce 2**60 items, and protoc
 is C++. So the process has a bound of memory, its parent ends it when a value takes too long, and answers come one by

@@ -16,7 +16,7 @@ from fencepost.schemas.worker import LARGEST_ANSWER_BYTES, MOST_CODECS
 
 SCHEMA_TIMEOUT_S: Final = 20.0
 """Of a schema, for which the process may have to import the libraries: half a second on a quiet machine."""
-VALUE_TIMEOUT_S: Final = 2.0
+VALUE_TIMEOUT_S: Final = 3.0
 MOST_ENDED: Final = 2
 """Of one call: values that end the process each cost a start."""
 ENDED: Final = "reading it ended the process that reads values"
@@ -45,7 +45,7 @@ class Worker:
         self._defined: dict[Schema, str] = {}
         self._lock = asyncio.Lock()
         self._ending: OrderedDict[tuple[Schema, bytes | None], str] = OrderedDict()
-        """Values that ended the process, with the reason: whoever looks at their page again does not wait again."""
+        """Values that ended the process, with the reason: a page that is looked at again does not wait again."""
 
     async def carry_out(self, orders: Sequence[Order]) -> list[dict[str, Any]]:
         """Return the answer to each order, as `Desk.answer` makes it."""

@@ -93,7 +93,7 @@ def test_wrong_rules_and_addresses_end_a_command_with_a_line(tmp_path: Path) -> 
         assert reason in result.output
 
 
-def test_a_missing_library_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

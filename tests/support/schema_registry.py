@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
@@ -158,9 +159,9 @@ class SchemaRegistry:
         }
 
 
-def wait_until_asked(registry: SchemaRegistry, count: int = 1) -> None:
-    """Wait until so many questions have come."""
+async def wait_until_asked(registry: SchemaRegistry, count: int) -> None:
+    """Wait for that number of questions."""
     deadline_s = time.monotonic() + 20
     while len(registry.asked) < count:
         assert time.monotonic() < deadline_s, registry.asked
-        time.sleep(0.005)
+        await asyncio.sleep(0.005)
