@@ -65,14 +65,8 @@ for it.
 
 ## Exit codes
 
-| exit code | meaning |
-|---|---|
-| 0 | done |
-| 1 | not done: the message says why, and what to do |
-| 2 | the options or the settings are wrong; nothing was tried |
-| 3 | `serve` was stopped by an unexpected exception, which its last lines report |
-| 130 | stopped with Ctrl-C; `produce` has written what it had read, or aborted its transaction; `serve` returns 0 |
-| 143 | `produce` or `consume` was stopped with SIGTERM, and has done the same |
+[exit-codes.md](exit-codes.md) has the exit codes, [command-line-json.md](command-line-json.md) the fields that `--json`
+prints.
 
 """
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fencepost.broker.process.interrupts import EXIT_INTERRUPTED, end_silently, raise_again
+from fencepost.broker.process.interrupts import end_silently, raise_again
+from fencepost.cli.closed_output import end_quietly, quiet_if_output_is_closed
+from fencepost.cli.exit_codes import INTERRUPTED, NOT_DONE
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -80,7 +82,12 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         raise_again()  # imports from here on can be interrupted without harm
-        return super().invoke(ctx)
+        with quiet_if_output_is_closed():
+            return super().invoke(ctx)
+
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        with quiet_if_output_is_closed():  # as the help is printed here
+            return super().make_context(*arguments, **extra)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -101,15 +108,26 @@ def run() -> None:
     try:
         # A command's return value is no exit code; one from click itself is.
         code = fencepost.main(prog_name="fencepost", standalone_mode=False)
+        _flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except click.Abort as error:
         if isinstance(error.__cause__, KeyboardInterrupt):
-            sys.exit(EXIT_INTERRUPTED)
+            sys.exit(INTERRUPTED)
         click.echo("Aborted!", err=True)
-        sys.exit(1)
+        sys.exit(NOT_DONE)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _flush() -> None:
+    """Write the rest of the output. Python would do it at its end, and print an exception if nobody reads it."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_quietly()
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

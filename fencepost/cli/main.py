@@ -106,8 +106,11 @@ def _end_by_click(error: BaseException) -> NoReturn:
     """Let click end a command whose input or output was closed."""
     import click
 
+    from fencepost.cli.closed_output import quiet_if_output_is_closed
+
     def fail() -> None:
-        raise error
+        with quiet_if_output_is_closed():
+            raise error
 
     click.Command("fencepost", callback=fail).main(args=[])
 

@@ -132,8 +132,10 @@ def served_apis(
     with _connected(host, port, timeout_s, security) as connection:
         reply = _call(connection, ApiVersionsRequest(), ApiVersionsResponse, VERSION, deadline_s)
         served = {api.api_key: api.max_version for api in reply.api_keys}
-        latest = min(served.get(ApiKey.API_VERSIONS, VERSION), latest_known)
-        if latest > VERSION:
+    latest = min(served.get(ApiKey.API_VERSIONS, VERSION), latest_known)
+    if latest > VERSION:
+        # A listener with SASL answers one such request for each connection.
+        with _connected(host, port, timeout_s, security) as connection:
             asked = ApiVersionsRequest(client_software_name="fencepost", client_software_version="0")
             reply = _call(connection, asked, ApiVersionsResponse, latest, deadline_s)
     if reply.error_code:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
+from fencepost.broker.process.serve import EXIT_FAILED
+from fencepost.cli import questions
 from fencepost.cli.commands import COMMANDS, fencepost
-from scripts.command_line_page import command_line_page
+from fencepost.cli.exit_codes import (
+    BROKER_FAILED,
+    DONE,
+    EXIT_CODES,
+    INTERRUPTED,
+    NOT_DONE,
+    OUTPUT_CLOSED,
+    TERMINATED,
+    WRONG_USAGE,
+)
 
 NOWHERE = ("--bootstrap", "127.0.0.1:1")
 
@@ -51,7 +62,17 @@ def test_what_cannot_be_done_without_a_broker_says_so_in_one_line(arguments: tup
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_the_page_names_every_code() -> None:
-    page = command_line_page()
-    for code in (0, 1, 2, 3, 130, 143):
-        assert f"\n| {code} | " in page
+def test_the_answer_no_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "is_answerable", lambda: True)
+    result = CliRunner().invoke(fencepost, ["topics", "delete", "a", *NOWHERE], input="n\n")
+    assert result.exit_code in (1, NOT_DONE)
+
+
+def test_a_question_that_nobody_can_answer_is_wrong_usage() -> None:
+    assert exit_code("groups", "delete", "a", *NOWHERE) == WRONG_USAGE
+
+
+def test_the_codes_are_those_that_shells_know() -> None:
+    assert (INTERRUPTED, OUTPUT_CLOSED, TERMINATED) == (130, 141, 143)
+    assert BROKER_FAILED == EXIT_FAILED
+    assert {one.code for one in EXIT_CODES} >= {DONE, NOT_DONE, WRONG_USAGE}

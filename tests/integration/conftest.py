@@ -16,6 +16,7 @@ from tests.support.abandoned_producers import abandoned_producers_end  # noqa: F
 from tests.support.broker_process import BrokerProcess
 from tests.support.clients_of_processes import SETTINGS, create, leaders
 from tests.support.conditions import until
+from tests.support.json_outputs import check_result
 from tests.support.machines import Machines
 from tests.support.object_server import ObjectServer, object_server
 from tests.support.postgres import PostgresServer, postgres_server
@@ -85,6 +86,7 @@ def run(broker: BrokerProcess) -> Callable[..., Result]:
         )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        check_result(arguments, result)
         return result
 
     return run_here
