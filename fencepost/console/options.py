@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from fencepost.client.log_in import Credentials
@@ -26,10 +27,10 @@ class ClusterOptions:
 
     bootstrap: addresses of brokers. tls: None for connections in plain text.
     needs_log_in: None lets the cluster say so. mechanism: the one to offer first.
-    name: in addresses of pages, if the console has several. cluster_id: the only one that the name may lead to.
-    roles: by role, who has it: values of a person's claim, or names of users if people log in as users of the cluster.
-    None: everybody is an admin. logins: by role, as whom the cluster is asked for people that OpenID Connect has named;
-    passes_token: as themselves, by their own access token (OAUTHBEARER).
+    name: the one in addresses of pages, if the console has several. cluster_id: the only one that it may lead to.
+    roles: the values of a person's claim that give each role, or the names of users if people log in as users of the
+    cluster; None if everybody is an admin. logins: users of the cluster as whom it is asked, for people of each role
+    that OpenID Connect has named. passes_token: it is asked by the person's own access token (OAUTHBEARER).
     registry: has the schemas of values. masking: rules that hide parts of records.
     """
 
@@ -50,22 +51,45 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True)
+class TlsFiles:
+    """Where a certificate and its key are, in PEM. key: None if the file of the certificate has it, too. password: of
+    the key, if it is encrypted.
+    """
+
+    certificate: Path
+    key: Path | None = None
+    password: str | None = field(default=None, repr=False)
+
+    @property
+    def names(self) -> str:
+        return str(self.certificate) if self.key is None else f"{self.certificate} and {self.key}"
+
+
+@dataclass(frozen=True)
 class ConsoleOptions(ClusterOptions):
     """Options of `fencepost console`: of its one cluster, or of `clusters`, and of the server.
 
     names: hosts that a browser may ask for, in lower case, beside those of the address that it listens on.
-    is_secure: the browser's side is HTTPS, by a proxy in front; cookies are then sent over nothing else.
+    server_tls: the console has TLS of its own. is_secure: a proxy in front has it. With either, cookies are sent over
+    nothing else. has_hsts: with TLS of its own, it asks browsers to come by HTTPS alone from then on.
     idle_s: seconds without use after which a session ends. lifetime_s: seconds after which it ends in any case.
     """
 
     listen_host: str = "127.0.0.1"
     listen_port: int = 8080
     names: frozenset[str] = frozenset()
+    server_tls: TlsFiles | None = None
     is_secure: bool = False
+    has_hsts: bool = True
     audit_path: str | None = None
     clusters: tuple[ClusterOptions, ...] = ()
     idle_s: float = IDLE_S
     lifetime_s: float = LIFETIME_S
+
+    @property
+    def is_https(self) -> bool:
+        """Whether browsers come by HTTPS."""
+        return self.is_secure or self.server_tls is not None
 
     @property
     def every_cluster(self) -> tuple[ClusterOptions, ...]:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import signal
 import socket
 import sys
+from types import FrameType
+from typing import Final
 
 import uvicorn
 
 from fencepost.console.options import ConsoleOptions, OptionError
+from fencepost.console.server_tls import ServerTls
 from fencepost.console.web.app import make_app
 from fencepost.console.web.audit import open_audit_log
 
+logger = logging.getLogger("fencepost.console")
+
+RELOAD_S: Final = 5.0
+"""Between looks at the files of the certificate."""
+
 
 def serve(options: ConsoleOptions) -> None:
-    """Serve pages. Prints the address when they can be asked for. Raises OptionError; OSError: no audit log."""
+    """Serve pages, and return after SIGTERM or SIGINT. Prints the address when they can be asked for.
+
+    Raises OptionError; OSError: no audit log.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))  # until the server has handlers of its own
     open_audit_log(options.audit_path)
+    tls = None if options.server_tls is None else ServerTls(options.server_tls)
     with _listening(options.listen_host, options.listen_port) as listener:
         config = uvicorn.Config(
             make_app(options),
@@ -25,7 +42,9 @@ def serve(options: ConsoleOptions) -> None:
             timeout_graceful_shutdown=2,
             limit_concurrency=200,
         )
-        _Server(config).run(sockets=[listener])
+        config.load()
+        config.ssl = None if tls is None else tls.context
+        _Server(config, tls).run(sockets=[listener])
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -42,9 +61,43 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, tls: ServerTls | None) -> None:
+        super().__init__(config)
+        self._tls = tls
+        self._renewal: asyncio.Task[None] | None = None
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._tls is not None:
+            self._renewal = asyncio.create_task(_renew(self._tls))
+        scheme = "http" if self._tls is None else "https"
         for listener in sockets or ():
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            print(f"console ready: http://{shown}:{port}/", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"console ready: {scheme}://{shown}:{port}/", file=sys.stderr, flush=True)  # noqa: T201
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End in order, however often the program is asked to.
+
+        uvicorn's own method takes a second SIGINT for a request to leave at once, with a traceback for each request
+        that is open. It also raises each signal again at the end.
+        """
+        self.should_exit = True
+
+
+async def _renew(tls: ServerTls) -> None:
+    """Read the certificate again whenever its files change."""
+    while True:
+        await asyncio.sleep(RELOAD_S)
+        try:
+            said = await asyncio.to_thread(tls.reload)
+        except Exception:
+            logger.exception("the certificate cannot be read again")
+        else:
+            if said is not None:
+                logger.warning(said)

@@ -10,7 +10,7 @@ SCOPES: Final = ("scope", "scp")
 
 
 class Role(Enum):
-    """Each may do what those before it may."""
+    """Each has the rights of those before it, too."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"

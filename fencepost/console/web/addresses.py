@@ -16,7 +16,7 @@ _ADDRESS: Final = re.compile(rf"/(?!/|\\|{_OF_NO_CLUSTER})")
 
 
 def base_of(cluster: str) -> str:
-    """What addresses of a cluster begin with."""
+    """The beginning of a cluster's addresses."""
     return f"{PREFIX}/{cluster}"
 
 

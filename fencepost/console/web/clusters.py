@@ -1,4 +1,4 @@
-"""The clusters of a console: their clients, what they ask of people, and whether a name still leads to the same one."""
+"""The clusters of a console: their clients, their log-ins, and whether a name still leads to the same one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WatchedCluster(Cluster):
 
 
 class ShownCluster:
-    """A cluster of the console, with what all who look at it share."""
+    """A cluster of the console, and the parts of it that all people share."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options

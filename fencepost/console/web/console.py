@@ -72,7 +72,7 @@ class Console:
         return self.clusters[name]
 
     def base_of(self, cluster: ShownCluster | None) -> str:
-        """What addresses of a cluster begin with: nothing if there is only one."""
+        """The beginning of a cluster's addresses: empty if there is only one cluster."""
         return base_of(cluster.name) if cluster is not None and self.has_several else ""
 
     # sessions
@@ -179,7 +179,7 @@ class Console:
     def give_session(self, response: Response, browser: Browser) -> None:
         # Lax, as a strict cookie is not sent with a link from another site, and the page would begin a session anew.
         response.set_cookie(
-            COOKIE, browser.token, httponly=True, samesite="lax", secure=self.options.is_secure, path="/"
+            COOKIE, browser.token, httponly=True, samesite="lax", secure=self.options.is_https, path="/"
         )
 
 

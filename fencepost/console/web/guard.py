@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 
+HSTS: Final = "max-age=31536000"
+
 
 class Guard:
     """Puts the same headers on every answer, and refuses a Host that this console is not: a page of another site may
@@ -27,6 +30,7 @@ class Guard:
     def __init__(self, app: Any, options: ConsoleOptions) -> None:
         self._app = app
         self._names = allowed_hosts(options)
+        self._has_hsts = options.server_tls is not None and options.has_hsts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -38,12 +42,18 @@ class Guard:
             await Response(text, 421, HEADERS, media_type="text/plain")(scope, receive, send)
             return
 
+        has_begun = False
+
         async def send_with_headers(message: Any) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 present = {name.lower() for name, _ in message["headers"]}
                 added = (
                     dict(HEADERS) if scope["path"].startswith("/static/") else {**HEADERS, "Cache-Control": "no-store"}
                 )
+                if self._has_hsts and is_name(host_name(host)):
+                    added["Strict-Transport-Security"] = HSTS
                 message["headers"] = [
                     *message["headers"],
                     *(
@@ -54,7 +64,17 @@ class Guard:
                 ]
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except asyncio.CancelledError:
+            # The program ends, and this page has waited too long for a broker.
+            if not has_begun:
+                await Response("the console ends\n", 503, media_type="text/plain")(scope, receive, send_with_headers)
+
+
+def is_name(host: str) -> bool:
+    """Whether a host is a name of its own, and not an address or this machine, whose other ports may be plain HTTP."""
+    return "." in host and ":" not in host and not host.endswith(".localhost") and not host[-1:].isdigit()
 
 
 def host_name(host: str) -> str:

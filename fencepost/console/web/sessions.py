@@ -26,8 +26,8 @@ MOST_SAMPLES: Final = 120
 class Person:
     """Who came by OpenID Connect. subject: the provider's own name for the person, which is never given to another.
 
-    name: to show. values: of the claim that says the roles. access_token: to ask brokers by; it changes when it is
-    refreshed. id_token: for the log-out at the provider.
+    name: the one to show. values: the texts of the claim that says the roles. access_token: the person's own, by which
+    brokers may be asked; a refresh changes it. id_token: the one that a log-out at the provider wants.
     """
 
     subject: str
@@ -39,7 +39,7 @@ class Person:
 
 @dataclass
 class Session:
-    """What a browser has of one cluster. cluster: the client that asks for it. role: what the person may do.
+    """A browser at one cluster. cluster: the client that asks for it. role: the person's role there.
 
     notice: said once, on the next page. samples: (seconds, sum of the partitions' ends) as the overview read them.
     groups_by_topic: time at which they were read, in seconds, and the groups with offsets of each topic.
@@ -61,7 +61,7 @@ class Session:
         return self.browser.accepts(csrf)
 
     def end(self) -> None:
-        """What runs on for this session, such as a live tail, ends when it sees `is_open`."""
+        """End it. Requests that run on for it, such as a live tail, end when they see `is_open`."""
         self.is_open = False
         if self.owns_cluster:
             self.cluster.close()

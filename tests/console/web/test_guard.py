@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.console.options import ConsoleOptions
-from fencepost.console.web.guard import HEADERS, allowed_hosts, host_name
+from fencepost.console.web.guard import HEADERS, allowed_hosts, host_name, is_name
 from tests.console.running import RunningConsole
 
 
@@ -45,3 +45,9 @@ def test_a_name_of_another_site_is_refused() -> None:
         answer = browser.get("/", headers={"Host": "evil.example"})
     assert answer.status_code == 421
     assert "set-cookie" not in answer.headers
+
+
+def test_names_have_hsts_and_addresses_and_this_machine_have_not() -> None:
+    assert [one for one in ("console.example", "10.0.0.5", "::1", "localhost", "a.localhost", "") if is_name(one)] == [
+        "console.example"
+    ]
