@@ -2,20 +2,25 @@
 
 So a line that was changed, removed or put in between is seen from the next one on. Who can write the file can write it
 anew from some line on, and can cut its end: against that, keep the digest of the last line elsewhere from time to time.
+
+`python -m fencepost.console.audit_chain FILE [DIGEST]` follows the chain through a file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 BEFORE: Final = "before"
 FIRST: Final = ""
 """The value of `before` in a line that has none before it."""
 MOST_FAULTS: Final = 20
+LONGEST_LINE_BYTES: Final = 4 << 20
+RIGHT, WRONG, NOT_READ = 0, 1, 2
 
 
 def digest(line: bytes) -> str:
@@ -84,3 +89,39 @@ def _before_of(line: bytes) -> str | None:
         return None
     before = entry.get(BEFORE) if isinstance(entry, dict) else None
     return before if isinstance(before, str) else None
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; one that is too long for a line of the log comes in pieces, which are no lines of it."""
+    while line := file.readline(LONGEST_LINE_BYTES):
+        yield line
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Follow the chain through the file that is named first, and look for the digest that is named second."""
+    if len(arguments) not in (1, 2):
+        print("usage: python -m fencepost.console.audit_chain FILE [DIGEST]", file=sys.stderr)  # noqa: T201
+        return NOT_READ
+    wanted = arguments[1] if len(arguments) == 2 else None
+    try:
+        with open(arguments[0], "rb") as file:
+            found = verify(lines_of(file), wanted)
+    except OSError as error:
+        print(f"{arguments[0]} cannot be read: {error.strerror}", file=sys.stderr)  # noqa: T201
+        return NOT_READ
+    said = list(found.faults)
+    if found.faults_count > len(found.faults):
+        said.append(f"{found.faults_count - len(found.faults):,} more faults.")
+    if wanted is not None and not found.has_digest:
+        said.append("No line has the digest that you named: lines were removed or written anew.")
+    if found.unchained:
+        said.append(f"The first {found.unchained:,} lines are from before there was a chain.")
+    if found.begins_behind:
+        said.append(f"The file goes on behind a line with the digest {found.begins_behind}, of a file before it.")
+    said.append(f"{found.lines:,} lines; the last has the digest {found.last or 'of no line'}.")
+    print("\n".join(said))  # noqa: T201
+    return WRONG if found.faults_count or (wanted is not None and not found.has_digest) else RIGHT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from fencepost.console.audit_chain import FIRST, MOST_FAULTS, digest, encoded, verify
+from fencepost.console.audit_chain import FIRST, MOST_FAULTS, NOT_READ, RIGHT, WRONG, digest, encoded, main, verify
 
 
 def log(count: int, before: str = FIRST) -> list[bytes]:
@@ -64,3 +65,20 @@ def test_a_log_begins_behind_another_that_was_renamed_or_behind_lines_without_a_
 def test_the_faults_that_are_kept_are_bounded() -> None:
     found = verify([encoded({}, "x") for _ in range(100)])
     assert (len(found.faults), found.faults_count) == (MOST_FAULTS, 99)
+
+
+def test_the_command_says_whether_a_file_is_as_it_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "audit.log"
+    lines = log(3)
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    assert main([str(path)]) == RIGHT
+    assert capsys.readouterr().out == f"3 lines; the last has the digest {digest(lines[-1])}.\n"
+    assert main([str(path), digest(lines[1])]) == RIGHT
+    assert main([str(path), "f" * 64]) == WRONG
+    assert "No line has the digest that you named" in capsys.readouterr().out
+    path.write_bytes(b"\n".join([lines[0], *lines[2:]]))
+    assert main([str(path)]) == WRONG
+    assert "Line 1 was changed, or lines between it and the next were removed or added." in capsys.readouterr().out
+    assert main([str(tmp_path / "none")]) == main([]) == NOT_READ

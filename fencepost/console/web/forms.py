@@ -1,15 +1,24 @@
-"""Forms as browsers send them."""
+"""Forms as browsers send them.
+
+A browser sends a line feed as two characters, and a NUL as another one. A hidden field with such a value, as an id may
+be, has `~` behind its name, and these characters as their numbers.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Final
+from unicodedata import category
 from urllib.parse import parse_qsl
 
+from markupsafe import Markup
 from starlette.requests import Request
 
 from fencepost.console.web.visit import BadFormError
 
 LONGEST_BODY_BYTES: Final = 1 << 20
+EXACT: Final = "~"
+_ESCAPED: Final = re.compile(r"\\(?:\\|u([0-9a-f]{4}))")
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -23,4 +32,22 @@ async def read_form(request: Request) -> dict[str, str]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=200, errors="strict")
     except ValueError:
         raise BadFormError("the form cannot be read") from None
-    return dict(pairs)
+    return dict(_as_meant(name, value) for name, value in pairs)
+
+
+def _as_meant(name: str, value: str) -> tuple[str, str]:
+    if not name.endswith(EXACT):
+        return name, value
+    return name.removesuffix(EXACT), _ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else "\\", value)
+
+
+def hidden_field(name: str, value: object) -> Markup:
+    """A hidden field that comes back with the same value, whatever characters that has."""
+    text = str(value)
+    if any(category(letter) == "Cc" for letter in text.replace("\r\n", "")):
+        name += EXACT
+        text = "".join(
+            f"\\u{ord(letter):04x}" if category(letter) == "Cc" else "\\\\" if letter == "\\" else letter
+            for letter in text
+        )
+    return Markup('<input type="hidden" name="{}" value="{}">').format(name, text)

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from fencepost.console import words
+from fencepost.console.web.forms import hidden_field
 from fencepost.console.web.visit import path, with_query
 from fencepost.diagnosis.words import counted, duration
 
@@ -92,7 +93,7 @@ def make_environment() -> Environment:
         content=_content,
         as_given=lambda value: Markup(escape(value)),  # in fields whose value the browser sends back
     )
-    environment.globals.update(path=path, with_query=with_query, counted=counted, menu=MENU)
+    environment.globals.update(hidden_field=hidden_field, path=path, with_query=with_query, counted=counted, menu=MENU)
     return environment
 
 

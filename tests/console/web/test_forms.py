@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from starlette.requests import Request
 
-from fencepost.console.web.forms import LONGEST_BODY_BYTES, read_form
+from fencepost.console.web.forms import LONGEST_BODY_BYTES, hidden_field, read_form
 from fencepost.console.web.visit import BadFormError
 
 
@@ -31,3 +34,16 @@ async def test_a_form_that_cannot_be_read_is_refused(body: bytes) -> None:
 async def test_a_form_that_is_too_large_is_refused() -> None:
     with pytest.raises(BadFormError, match="at most 1,048,576 bytes"):
         await read_form(posted(b"x" * (LONGEST_BODY_BYTES + 1)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["orders", "a\nb", "a\r\nb\r\n", "\0", "back\\slash", "\\u000a", "\n\\u000a\\\\", "\u202e<&\"'\x85\x1b", "~", 7],
+)
+async def test_a_hidden_field_comes_back_as_it_was(value: object) -> None:
+    """As a browser sends it: a lone line feed as two characters, NUL as a mark."""
+    found = re.fullmatch(r'<input type="hidden" name="(.*)" value="(.*)">', hidden_field("id", value), re.DOTALL)
+    assert found
+    seen = unescape(found[2]).replace("\0", "\ufffd").replace("\r\n", "\n")
+    body = urlencode({found[1]: seen.replace("\n", "\r\n")}).encode()
+    assert await read_form(posted(body)) == {"id": str(value)}
