@@ -59,6 +59,10 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self._bootstrap)
 
+    def again(self) -> Cluster:
+        """Another client of the cluster for the same user, with connections of its own."""
+        return Cluster(self._bootstrap, self._options)
+
     def close(self) -> None:
         """Close the connections, for good."""
         self._is_closed = True
@@ -81,13 +85,16 @@ class Cluster:
         self._nodes.update(view.nodes)
         return view
 
-    async def send(self, request: Any, node_id: int | None = None) -> Any:
-        """Send a request to a broker, to any for None, and return the reply. Raises ClusterError."""
+    async def send(self, request: Any, node_id: int | None = None, *, at_most: int | None = None) -> Any:
+        """Send a request to a broker, to any for None, and return the reply. Raises ClusterError.
+
+        at_most: the highest version to send it in; None for the highest that both sides have.
+        """
         if node_id is None:
-            return await (await self._any()).send(request)
+            return await (await self._any()).send(request, at_most)
         node = await self._node(node_id)
         connection = await self._connection(node.host, node.port)
-        return await connection.send(request)
+        return await connection.send(request, at_most)
 
     async def send_to_controller(self, request: Any) -> Any:
         """Send a request to the controller, to any broker where none is known. Raises ClusterError."""

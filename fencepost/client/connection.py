@@ -72,19 +72,19 @@ class Connection:
         self._was_closed = True
         self._writer.transport.abort()
 
-    async def send(self, request: Any) -> Any:
+    async def send(self, request: Any, at_most: int | None = None) -> Any:
         """Send a request and return its reply. If it is cancelled, the connection is closed. Raises ClusterError."""
         self.waiting += 1
         try:
             async with self._turn:
-                return await self._send(request)
+                return await self._send(request, at_most)
         finally:
             self.waiting -= 1
 
-    async def _send(self, request: Any) -> Any:
+    async def _send(self, request: Any, at_most: int | None) -> Any:
         if self.is_closed:
             raise self._closed()
-        sent = self._session.prepare(request)
+        sent = self._session.prepare(request, at_most=at_most)
         frame = await self._exchange(sent)
         try:
             if len(frame) < LARGE_ANSWER_BYTES:

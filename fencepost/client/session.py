@@ -88,19 +88,21 @@ class Session:
         self._numbers = itertools.count(1)
         self._largest_frame_bytes = LARGEST_OPENING_FRAME_BYTES
 
-    def version_of(self, request: Any) -> int:
-        """The highest version that both sides have. Raises NotServedError."""
+    def version_of(self, request: Any, at_most: int | None = None) -> int:
+        """The highest version that both sides have, and `at_most`. Raises NotServedError."""
         schema = schema_of(type(request))
         key = schema.api_key
         lowest, highest = self.apis.get(key, (0, -1))
         best = min(highest, schema.versions.last, HIGHEST_BY_NAME.get(key, highest))
+        if at_most is not None:
+            best = min(best, at_most)
         if best < max(lowest, schema.versions.first, _lowest(request)):
             raise NotServedError(f"this cluster does not serve {type(request).__name__.removesuffix('Request')}")
         return best
 
-    def prepare(self, request: Any, at_version: int | None = None) -> Sent:
+    def prepare(self, request: Any, at_version: int | None = None, *, at_most: int | None = None) -> Sent:
         """Encode a request. Raises NotServedError."""
-        chosen = self.version_of(request) if at_version is None else at_version
+        chosen = self.version_of(request, at_most) if at_version is None else at_version
         number = next(self._numbers)
         return Sent(number, request, chosen, request_frame(number, self._client_id, request, chosen))
 

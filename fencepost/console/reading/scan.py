@@ -183,13 +183,16 @@ class Scan:
         return None
 
     async def batches(self, size: int) -> AsyncIterator[list[Found]]:
-        """The records in lists of at most `size`, up to the end."""
+        """The records in lists of at most `size`, and of about a MiB, up to the end."""
         found: list[Found] = []
+        size_bytes = 0
         while (one := await self.next()) is not None:
             found.append(one)
-            if len(found) >= size:
+            record = one.row.record
+            size_bytes += 0 if record is None else len(record.value or b"") + len(record.key or b"")
+            if len(found) >= size or size_bytes >= BLOCK_BYTES:
                 yield found
-                found = []
+                found, size_bytes = [], 0
         if found:
             yield found
 

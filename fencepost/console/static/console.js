@@ -73,6 +73,47 @@
   };
   if (seconds) setTimeout(readAgain, seconds * 1000);
 
+  // A live tail: asks for the records since the last answer, and puts them on top.
+  const MOST_ROWS = 500, MOST_NOTES = 20;
+  const tail = document.querySelector("[data-tail][data-next]");
+  const askTail = async () => {
+    const state = tail.querySelector("[data-tail-state]");
+    const say = (text) => { if (state.textContent !== text) state.textContent = text; };
+    if (!document.hidden) {
+      let answer;
+      try {
+        const headers = { Accept: "text/html", "fencepost-refresh": "tail" };
+        answer = await fetch(`${tail.dataset.next}&new=yes`, { headers, redirect: "error" });
+      } catch { say("The console does not answer, or your session has ended; it asks again"); }
+      if (answer) {
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const read = page.querySelector("[data-tail]");
+        if (!read) {
+          say(answer.status === 422 || answer.status === 404 ? page.querySelector("main")?.textContent.trim() || "It has ended" : "It could not be read; it asks again");
+          if (answer.status === 422 || answer.status === 404) return;
+        } else {
+          const rows = [...read.querySelectorAll("tbody tr")];
+          const body = tail.querySelector("tbody");
+          if (rows.length && !body) tail.querySelector(".empty")?.replaceWith(read.querySelector("table"));
+          else if (rows.length) {
+            const top = window.scrollY > 200 ? document.documentElement.scrollHeight : 0;
+            body.prepend(...rows);
+            while (body.rows.length > MOST_ROWS) body.lastElementChild.remove();
+            if (top) window.scrollBy(0, document.documentElement.scrollHeight - top);
+          }
+          const notes = tail.querySelector("[data-tail-notes]");
+          notes.prepend(...read.querySelectorAll("[data-tail-notes] li"));
+          while (notes.children.length > MOST_NOTES) notes.lastElementChild.remove();
+          if (!read.dataset.next) return say("The tail has ended: load this page again to go on");
+          tail.dataset.next = read.dataset.next;
+          say("The newest first; asks every 2 s");
+        }
+      }
+    }
+    setTimeout(askTail, 2000);
+  };
+  if (tail) setTimeout(askTail, 2000);
+
   // The slider travels when it is let go.
   document.querySelector("[data-travel] input[type=range]")?.addEventListener("change", (event) => {
     event.target.form.elements.time.value = "";

@@ -55,6 +55,7 @@ class Session:
     previews: Previews = field(default_factory=Previews)
     owns_cluster: bool = False
     is_open: bool = True
+    downloads: int = 0
 
     def accepts(self, csrf: str) -> bool:
         """Whether a form came from a page of this browser's."""
