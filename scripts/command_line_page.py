@@ -40,9 +40,10 @@ meant for its own cluster. `fencepost serve` reads no profile. No command shows 
 A command that cannot be undone asks first. `--yes` or `-y` answers beforehand; without it and without a terminal the
 command changes nothing and says so.
 
-Shells complete commands and options of `fencepost`, and the names of topics, groups and transactional ids: these come
-from the broker of `--bootstrap` or `FENCEPOST_BOOTSTRAP`, if it answers within a second. For bash, add the first line
-to `~/.bashrc`; for zsh, the second to `~/.zshrc`; for fish, run the third once:
+Shells complete commands and options of `fencepost`, and the names of topics, groups, transactional ids, users, settings
+and profiles: these come from the broker that the command would ask, by its `--bootstrap` or profile, if it answers
+within a second. At most 500 are offered, and none with a character that a shell treats specially. For bash, add the
+first line to `~/.bashrc`; for zsh, the second to `~/.zshrc`; for fish, run the third once:
 
 ```sh
 eval "$(_FENCEPOST_COMPLETE=bash_source fencepost)"

@@ -15,6 +15,7 @@ from fencepost.broker.security.acls import (
     AclPermission,
     AclResource,
 )
+from fencepost.cli.completion import group_names, topic_names
 from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import print_rows
 from fencepost.cli.questions import ask, sure_option
@@ -62,8 +63,22 @@ def acls() -> None:
 def _resource_options(command: Command) -> Command:
     for decorate in reversed(
         (
-            click.option("--topic", "topics", multiple=True, metavar="NAME", help="Topic, * for all; repeatable."),
-            click.option("--group", "groups", multiple=True, metavar="NAME", help="Group, * for all; repeatable."),
+            click.option(
+                "--topic",
+                "topics",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=topic_names,
+                help="Topic, * for all; repeatable.",
+            ),
+            click.option(
+                "--group",
+                "groups",
+                multiple=True,
+                metavar="NAME",
+                shell_complete=group_names,
+                help="Group, * for all; repeatable.",
+            ),
             click.option("--cluster", is_flag=True, help="The cluster."),
             click.option(
                 "--transactional-id",

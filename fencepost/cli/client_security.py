@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _CONTEXT_KEY: Final = "fencepost.client-security"
+_WRONG_KEY: Final = "fencepost.client-security.wrong"
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 KNOWN: Final = frozenset(
@@ -170,7 +171,13 @@ def _take_file(context: click.Context, parameter: click.Parameter, path: str | N
         try:
             _taken(context)["file"] = read_file(path)
         except WrongPropertiesError as error:
+            context.meta[_WRONG_KEY] = True
             raise click.BadParameter(str(error)) from None
+
+
+def is_wrong(context: click.Context) -> bool:
+    """Whether the properties could not be read: a shell's completion goes on behind such an error."""
+    return _WRONG_KEY in context.meta
 
 
 def _take_properties(context: click.Context, _: click.Parameter, pairs: tuple[str, ...]) -> None:
@@ -178,6 +185,7 @@ def _take_properties(context: click.Context, _: click.Parameter, pairs: tuple[st
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
+            context.meta[_WRONG_KEY] = True
             raise click.BadParameter(f"{name!r} is not NAME=VALUE")
         found[name.strip()] = Property(value.strip(), "-X")
     _taken(context)["options"] = found

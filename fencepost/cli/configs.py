@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fencepost.cli.completion import resource_names, setting_names
 from fencepost.cli.connection import bootstrap_option, json_option, parse_settings
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import print_rows
@@ -23,12 +24,24 @@ ALL_BROKERS: Final = "all"
 @bootstrap_option
 @json_option
 @click.argument("kind", type=click.Choice(list(KINDS)))
-@click.argument("name")
+@click.argument("name", shell_complete=resource_names)
 @click.option("--all", "everything", is_flag=True, help="Show defaults, too, not only set values.")
 @click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, help="Change a setting, or a logger's level; repeatable."
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    shell_complete=setting_names,
+    help="Change a setting, or a logger's level; repeatable.",
 )
-@click.option("--delete", "deleted", metavar="NAME", multiple=True, help="Reset a setting to its default; repeatable.")
+@click.option(
+    "--delete",
+    "deleted",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=setting_names,
+    help="Reset a setting to its default; repeatable.",
+)
 def configs(
     bootstrap: str,
     as_json: bool,

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from fencepost.broker.process.interrupts import EXIT_AFTER_SIGNAL
-from fencepost.cli.completion import topic_names
+from fencepost.cli.completion import group_names, topic_names
 from fencepost.cli.connection import bootstrap_option, client_options, kafka_errors
 from fencepost.cli.output import progress
 from fencepost.cli.positions import OffsetType, Start, Wanted, assign, matching_topics
@@ -31,7 +31,7 @@ COMMIT_INTERVAL_S = 5.0
 @bootstrap_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line, with all fields of a record.")
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=topic_names)
-@click.option("--group", help="Read as a member of this group and commit offsets.")
+@click.option("--group", shell_complete=group_names, help="Read as a member of this group and commit offsets.")
 @click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this partition.")
 @click.option(
     "-o",

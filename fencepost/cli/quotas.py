@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from fencepost.cli.completion import user_names
 from fencepost.cli.connection import bootstrap_option, json_option, refusal
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.sending import brokers
@@ -56,7 +57,8 @@ def _entity_options(command: Command) -> Command:
         command = click.option(f"--{kind}-default", is_flag=True, help=f"For each {what} without a quota of its own.")(
             command
         )
-        command = click.option(f"--{kind}", metavar="NAME", help=f"For one {what}.")(command)
+        complete = user_names if kind == "user" else None
+        command = click.option(f"--{kind}", metavar="NAME", shell_complete=complete, help=f"For one {what}.")(command)
     return command
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fencepost.broker.kernel.printable import printable
-from fencepost.cli.completion import topic_names
+from fencepost.cli.completion import setting_names, topic_names
 from fencepost.cli.confirmation import asking_options, check_choice, check_count, confirm, counted, preview
 from fencepost.cli.connection import admin_client, bootstrap_option, describe_topic, json_option, parse_settings
 from fencepost.cli.console_client import ask_cluster
@@ -74,6 +74,7 @@ def list_topics(bootstrap: str, as_json: bool, internal: bool) -> None:
     "configs",
     metavar="NAME=VALUE",
     multiple=True,
+    shell_complete=setting_names,
     help="Topic setting, for example cleanup.policy=compact; repeatable.",
 )
 @click.option("--if-missing", "--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
@@ -220,9 +221,17 @@ def trim(
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
+    shell_complete=setting_names,
     help="Change a setting, for example retention.ms=3600000; repeatable.",
 )
-@click.option("--delete", "deleted", metavar="NAME", multiple=True, help="Reset a setting to its default; repeatable.")
+@click.option(
+    "--delete",
+    "deleted",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=setting_names,
+    help="Reset a setting to its default; repeatable.",
+)
 def configs(
     bootstrap: str, as_json: bool, name: str, everything: bool, settings: tuple[str, ...], deleted: tuple[str, ...]
 ) -> None:

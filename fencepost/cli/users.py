@@ -21,6 +21,7 @@ from fencepost.broker.hosting.scram_credentials import (
     ScramMechanism,
     credential_of,
 )
+from fencepost.cli.completion import user_names
 from fencepost.cli.connection import bootstrap_option, check_replies, json_option
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.sending import brokers
@@ -82,7 +83,7 @@ def _mechanism_option(help_text: str) -> Callable[[Command], Command]:
 
 
 @users.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=user_names)
 @click.option(
     "--password", metavar="TEXT", help="Other users of this machine can see it; if left out, it is asked for."
 )
@@ -171,7 +172,7 @@ def list_users(data_directory: str | None, users_file: str | None, bootstrap: st
 
 
 @users.command()
-@click.argument("name")
+@click.argument("name", shell_complete=user_names)
 @_mechanism_option("Mechanism that the user may not log in by any more; repeatable; all that it has if not given.")
 @_place_options
 @bootstrap_option

@@ -224,6 +224,48 @@ def test_a_shell_completes_names_that_the_broker_knows(broker: BrokerProcess, ru
     assert not any(name.startswith("__") for name in completed(broker, "topics", "describe", ""))
 
 
+IN_BASH = """
+eval "$(_FENCEPOST_COMPLETE=bash_source fencepost)"
+complete -p fencepost
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_fencepost_completion fencepost
+printf 'offered %s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def in_bash(*words: str) -> list[str]:
+    """What bash offers for the last word, by the function that the page installs."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shown = subprocess.run(
+        ["bash", "--norc", "-c", IN_BASH, "bash", *words],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stderr == ""
+    registered, *offered = shown.stdout.splitlines()
+    assert "_fencepost_completion fencepost" in registered
+    return [line.removeprefix("offered ") for line in offered]
+
+
+def test_bash_completes_names_of_the_broker_and_profile_of_the_line(
+    broker: BrokerProcess, run: Run, unique: Unique, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    name = unique("in-bash")
+    run("topics", "create", name)
+    run("profile", "create", "mine", "--bootstrap", broker.bootstrap)
+    for options in (("--bootstrap", broker.bootstrap), ("--profile", "mine")):
+        assert in_bash("fencepost", "topics", "describe", *options, "in-bash") == [name]
+    assert in_bash("fencepost", "topics", "list", "--profile", "m") == ["mine"]
+    assert "retention.ms=" in in_bash(
+        "fencepost", "topics", "configs", name, "-b", broker.bootstrap, "--set", "retention"
+    )
+    assert in_bash("fencepost", "topics", "describe", "-b", "127.0.0.1:1", "in-bash") == [""]
+    assert "describe" in in_bash("fencepost", "topics", "des")
+
+
 def test_without_a_broker_nothing_is_completed_and_nothing_said() -> None:
     words = "fencepost topics describe --bootstrap 127.0.0.1:1 o"
     asked = {"_FENCEPOST_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
