@@ -24,6 +24,7 @@ from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.dead_letters import dead_letters, redeliver
 from fencepost.cli.group_descriptions import Group, Place, describe_group
 from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
+from fencepost.cli.group_transfers import export_groups, import_groups
 from fencepost.cli.incomplete import print_or_fail
 from fencepost.cli.output import Done, print_done, print_rows
 from fencepost.cli.patterns import Pattern, pattern_option
@@ -51,6 +52,8 @@ def groups() -> None:
 
 groups.add_command(dead_letters)
 groups.add_command(redeliver)
+groups.add_command(export_groups)
+groups.add_command(import_groups)
 
 
 @groups.command("list")

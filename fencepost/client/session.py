@@ -23,7 +23,7 @@ from fencepost.protocol.headers import read_response_header, response_header_ver
 from fencepost.protocol.messages import RESPONSES
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from fencepost.protocol.primitives import DecodeError
+from fencepost.protocol.primitives import ZERO_UUID, DecodeError
 from fencepost.protocol.schema import decode, schema_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class Session:
         schema = schema_of(type(request))
         key = schema.api_key
         lowest, highest = self.apis.get(key, (0, -1))
-        best = min(highest, schema.versions.last, HIGHEST_BY_NAME.get(key, highest))
+        by_name = highest if _has_topic_ids(request) else HIGHEST_BY_NAME.get(key, highest)
+        best = min(highest, schema.versions.last, by_name)
         if at_most is not None:
             best = min(best, at_most)
         if best < max(lowest, schema.versions.first, _lowest(request)):
@@ -174,6 +175,12 @@ def _lowest(request: Any) -> int:
     """The first version that can carry a request: OffsetFetch for several groups at once has 8, of Kafka 3.0."""
     is_of_groups = schema_of(type(request)).api_key == ApiKey.OFFSET_FETCH and not request.group_id
     return 8 if is_of_groups else 0
+
+
+def _has_topic_ids(request: Any) -> bool:
+    """Whether it says names and ids, for any version: an OffsetCommit that is meant for these topics alone."""
+    is_commit = schema_of(type(request)).api_key == ApiKey.OFFSET_COMMIT
+    return is_commit and bool(request.topics) and all(topic.topic_id != ZERO_UUID for topic in request.topics)
 
 
 def _software_version() -> str:

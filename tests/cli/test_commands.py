@@ -11,8 +11,8 @@ from fencepost.cli.commands import fencepost
 
 SERVING: Final = {"serve", "cluster try", "console"}
 """They print no results."""
-OF_FILES: Final = {"log repair"}
-"""It prints what it did to each file, in lines."""
+OF_FILES: Final = {"log repair", "groups export"}
+"""One prints what it did to each file, in lines; the other prints a file, which is JSON by itself."""
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:

@@ -14,7 +14,12 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.framing import response_frame
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from fencepost.protocol.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
-from fencepost.protocol.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestGroup
+from fencepost.protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.produce import ProduceRequest
 from fencepost.protocol.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
@@ -51,6 +56,14 @@ def test_both_sides_use_the_highest_version_that_they_have() -> None:
 
 def test_topics_go_by_their_names_whatever_a_broker_has() -> None:
     assert opened(OF_TODAY).prepare(ProduceRequest(acks=1)).version == 12
+
+
+def test_a_commit_with_the_ids_of_its_topics_is_for_these_topics_alone() -> None:
+    named = OffsetCommitRequestTopic(name="orders", topic_id=bytes(range(16)))
+    session = opened({ApiKey.OFFSET_COMMIT: (2, 10)})
+    assert session.prepare(OffsetCommitRequest("g", topics=[named])).version == 10
+    assert session.prepare(OffsetCommitRequest("g", topics=[OffsetCommitRequestTopic(name="orders")])).version == 9
+    assert opened({ApiKey.OFFSET_COMMIT: (2, 8)}).prepare(OffsetCommitRequest("g", topics=[named])).version == 8
 
 
 def test_an_api_that_a_broker_does_not_have_is_named() -> None:
