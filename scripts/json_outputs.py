@@ -260,7 +260,7 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
     ),
     "produce": None,
     "consume": lines(
-        _RECORD,
+        {**_RECORD, "~key_schema": "text", "~key_error": "text", "~value_schema": "text", "~value_error": "text"},
         {
             **_RECORD,
             "mark": "text",

@@ -21,7 +21,7 @@ MOST_PARAMETERS = 8
 
 LONG_FUNCTIONS: dict[str, int] = {
     "fencepost/cli/consume.py: consume": 66,
-    "fencepost/cli/produce.py: produce": 77,
+    "fencepost/cli/produce.py: produce": 76,
     "fencepost/cli/soak.py: soak": 69,
 }
 

@@ -15,6 +15,7 @@ from fencepost.cli.completion import group_names, topic_names
 from fencepost.cli.connection import bootstrap_option, client_options, kafka_errors
 from fencepost.cli.output import progress
 from fencepost.cli.positions import OffsetType, Start, Wanted, assign, matching_topics
+from fencepost.cli.read_values import ReadRecord, current_reader, read_options
 from fencepost.cli.record_format import DIRECTIVES, parse_format
 from fencepost.cli.records import escaped, to_bytes, to_json, to_terminal
 from fencepost.cli.times import TimeType
@@ -63,6 +64,7 @@ COMMIT_INTERVAL_S = 5.0
 )
 @click.option("--keys", is_flag=True, help="Show each record's position and key before its value.")
 @click.option("-f", "--format", "layout", metavar="TEXT", help=f"How to print a record, as with kcat: {DIRECTIVES}.")
+@read_options
 @click.option(
     "--markers",
     is_flag=True,
@@ -228,6 +230,8 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
 def _printer(*, as_json: bool, keys: bool, layout: str | None) -> Callable[[list[Any]], None]:
     """Make a function that prints records, several in one write: a write for each would take most of the time."""
     is_terminal = sys.stdout.isatty()
+    reader = current_reader()
+    read = (lambda records: records) if reader is None else reader.read
     if layout is not None:
         try:
             formatted = parse_format(layout)
@@ -235,7 +239,7 @@ def _printer(*, as_json: bool, keys: bool, layout: str | None) -> Callable[[list
             raise click.BadParameter(str(error), param_hint="--format") from None
 
         def write_formatted(records: list[Any]) -> None:
-            content = b"".join([formatted(record) for record in records])
+            content = b"".join([formatted(record) for record in read(records)])
             if is_terminal:
                 content = escaped(content, kept="\t\n").encode()
             sys.stdout.buffer.write(content)
@@ -243,13 +247,15 @@ def _printer(*, as_json: bool, keys: bool, layout: str | None) -> Callable[[list
 
         return write_formatted
 
+    to_line = to_json if reader is None else ReadRecord.to_json
+
     def write_text(records: list[Any]) -> None:
-        lines = [to_json(record) if as_json else to_terminal(record, keys=keys) for record in records]
+        lines = [to_line(record) if as_json else to_terminal(record, keys=keys) for record in read(records)]
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
     def write_bytes(records: list[Any]) -> None:
-        sys.stdout.buffer.write(b"\n".join([to_bytes(record, keys=keys) for record in records]) + b"\n")
+        sys.stdout.buffer.write(b"\n".join([to_bytes(record, keys=keys) for record in read(records)]) + b"\n")
         sys.stdout.buffer.flush()
 
     return write_text if as_json or is_terminal else write_bytes

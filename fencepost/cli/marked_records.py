@@ -12,6 +12,7 @@ import click
 from fencepost.broker.kernel.printable import printable
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.positions import Start, Wanted, checked_partitions, matching_topics
+from fencepost.cli.read_values import refuse_formats
 from fencepost.cli.records import fields_of, to_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class _Record(NamedTuple):
 
 def print_marked(bootstrap: str, names: Sequence[str], wanted: Wanted, most: int | None, *, as_json: bool) -> int:
     """Print up to the end that each partition has now, one partition after another; returns the number of rows."""
+    refuse_formats("--markers")
     write = _write_json if as_json else _write_text
 
     async def run(cluster: Cluster) -> int:

@@ -19,6 +19,7 @@ from fencepost.cli.connection import bootstrap_option, client_options, describe_
 from fencepost.cli.output import progress
 from fencepost.cli.records import Content, from_json, from_line
 from fencepost.cli.times import TimeType
+from fencepost.cli.written_values import ValueWriter, current_writer, write_options
 
 # The broker's message.max.bytes bounds records, not the client.
 LARGEST_RECORD_BYTES = 1 << 30
@@ -42,6 +43,7 @@ UNCONFIRMED_LIMIT_AT_TERMINAL = 1
 @click.option("--key", help="Key of every record.")
 @click.option("--key-separator", help="Split each line into key and value at the first occurrence of this text.")
 @click.option("--null-marker", help="A key or value that is exactly this text is written as null.")
+@write_options
 @click.option(
     "-p", "--partition", type=click.IntRange(min=0), help="Write to this partition; if not given, the key decides."
 )
@@ -82,21 +84,20 @@ def produce(
     """
     if (abort or transaction_size) and transactional_id is None:
         raise click.UsageError("--abort and --transaction-size need --transactional-id")
-    if as_json and (key_separator is not None or null_marker is not None):
-        raise click.UsageError("--json says what is key and what is null; leave out --key-separator and --null-marker")
-    if key is not None and (as_json or key_separator is not None):
-        raise click.UsageError("--key goes with neither --json nor --key-separator, whose lines have their own keys")
-    if key_separator == "":
-        raise click.BadParameter("it must have at least one character", param_hint="--key-separator")
+    _check_lines(key, key_separator, null_marker, as_json=as_json)
     if keep_timestamps and (not as_json or timestamp_ms is not None):
         raise click.UsageError("--keep-timestamps is for --json, whose lines have times, and goes without --timestamp")
     common_headers = tuple(_header(pair) for pair in headers)
     separator = None if key_separator is None else key_separator.encode()
     marker = None if null_marker is None else null_marker.encode()
-    common_key = None if key is None else os.fsencode(key)
+    written = current_writer(topic)
+    common_key = None if key is None else _common_key(written, key)
 
     def read(line: bytes) -> Content:
-        content = from_json(line, keep_time=keep_timestamps) if as_json else from_line(line, separator, marker)
+        if as_json:
+            content = from_json(line, keep_time=keep_timestamps, convert=written.of_json)
+        else:
+            content = written.of_line(from_line(line, separator, marker))
         if common_key is not None:
             content = content._replace(key=common_key)
         where = content.partition if partition is None else partition
@@ -372,6 +373,23 @@ def _lines(source: BinaryIO, *, skip_blank: bool) -> Iterator[tuple[int, bytes]]
     for number, line in enumerate(source, start=1):
         if not skip_blank or line.strip():
             yield number, line.removesuffix(b"\n")
+
+
+def _check_lines(key: str | None, key_separator: str | None, null_marker: str | None, *, as_json: bool) -> None:
+    """Raise UsageError for options that contradict each other about the lines."""
+    if as_json and (key_separator is not None or null_marker is not None):
+        raise click.UsageError("--json says what is key and what is null; leave out --key-separator and --null-marker")
+    if key is not None and (as_json or key_separator is not None):
+        raise click.UsageError("--key goes with neither --json nor --key-separator, whose lines have their own keys")
+    if key_separator == "":
+        raise click.BadParameter("it must have at least one character", param_hint="--key-separator")
+
+
+def _common_key(written: ValueWriter, key: str) -> bytes | None:
+    try:
+        return written.of_text("key", os.fsencode(key))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--key") from None
 
 
 def _header(pair: str) -> tuple[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fencepost.cli.output import format_time
@@ -12,6 +12,7 @@ from fencepost.protocol.checked_json import INT32_MAX, JsonError, parse, shown
 
 LARGEST_LINE_BYTES = 256 << 20
 """Above any record that a broker takes."""
+Convert = Callable[[str, Any], bytes | None]
 NULL = "null"
 """The text for a null key or value outside JSON."""
 
@@ -36,10 +37,10 @@ def from_line(line: bytes, key_separator: bytes | None, null_marker: bytes | Non
     return Content(None if key == null_marker else key, None if value == null_marker else value)
 
 
-def from_json(line: bytes, *, keep_time: bool = False) -> Content:
+def from_json(line: bytes, *, keep_time: bool = False, convert: Convert | None = None) -> Content:
     """Parse an object as `to_json` makes it; only `value` is required. Raises ValueError.
 
-    keep_time: `timestamp_ms` counts, too.
+    keep_time: `timestamp_ms` counts, too. convert: makes the bytes of `key` and `value`, in place of `to_bytes_of`.
     """
     try:
         document = parse(line, most_bytes=LARGEST_LINE_BYTES)
@@ -59,10 +60,10 @@ def from_json(line: bytes, *, keep_time: bool = False) -> Content:
         isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs
     ):
         raise ValueError('"headers" must be a list of [name, value] pairs')
-    content_headers = tuple((name, _to_bytes("headers", content)) for name, content in pairs)
+    content_headers = tuple((name, to_bytes_of("headers", content)) for name, content in pairs)
     return Content(
-        _to_bytes("key", document.get("key")),
-        _to_bytes("value", document["value"]),
+        (convert or to_bytes_of)("key", document.get("key")),
+        (convert or to_bytes_of)("value", document["value"]),
         partition,
         content_headers,
         None if timestamp_ms == -1 else timestamp_ms,
@@ -126,7 +127,8 @@ def _json_text(content: bytes | None) -> str | dict[str, str] | None:
         return {"base64": base64.b64encode(content).decode()}
 
 
-def _to_bytes(name: str, content: Any) -> bytes | None:
+def to_bytes_of(name: str, content: Any) -> bytes | None:
+    """The bytes of a text, or of `{"base64": …}`; None for null. Raises ValueError; name: of the field, for that."""
     if content is None:
         return None
     if isinstance(content, str):

@@ -96,6 +96,14 @@ def registry_of(properties: Properties, urls: str | None) -> RegistryOptions | N
     return RegistryOptions(addresses, _user(properties), _secret(properties, TOKEN), _tls(properties))
 
 
+def needs_registry(reason: str) -> RegistryOptions:
+    """As `current_registry`, if it cannot be done without. reason: the option that needs it. Raises ClickException."""
+    found = current_registry()
+    if found is None:
+        raise click.UsageError(f"{reason} needs a schema registry: --schema-registry URL, or the property {URL}")
+    return found
+
+
 def missing_library(error: ModuleNotFoundError) -> click.ClickException:
     """The extra to install for a library. Raises the error itself if it is a module of ours."""
     library = (error.name or "fencepost").partition(".")[0]

@@ -92,6 +92,31 @@ class Registry:
             found[identity] = task.result() if task.done() and not task.cancelled() else late
         return found
 
+    async def by_id(self, schema_id: int) -> Registered:
+        """Raises SchemaError."""
+        found = (await self.find([schema_id], 2 * ANSWER_TIMEOUT_S))[schema_id]
+        if isinstance(found, SchemaError):
+            raise found
+        return found
+
+    async def by_subject(self, subject: str, version: int | None = None) -> Registered:
+        """Version None: the latest. Raises SchemaError."""
+        fields = await self._get(f"subjects/{_quoted(subject)}/versions/{version or 'latest'}", _object)
+        try:
+            named = Subject(subject, fields.whole("version", 1, INT32_MAX))
+            return Registered(await self._whole(fields), (named,), fields.whole("id", 0, INT32_MAX))
+        except JsonError as error:
+            raise _garbled(error) from None
+
+    async def register(self, subject: str, kind: Kind, text: str) -> Registered:
+        """Register a schema without references under a subject, if it is not there yet. Raises SchemaError."""
+        order = {"schema": text} if kind is Kind.AVRO else {"schema": text, "schemaType": kind.value}
+        fields = await self._get(f"subjects/{_quoted(subject)}/versions", _object, order)
+        try:
+            return Registered(Schema(kind, text), (), fields.whole("id", 0, INT32_MAX))
+        except JsonError as error:
+            raise _garbled(error) from None
+
     async def close(self) -> None:
         for task in self._asked.values():
             task.cancel()

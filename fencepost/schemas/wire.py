@@ -66,6 +66,16 @@ def read_indexes(content: bytes) -> tuple[tuple[int, ...], bytes]:
     return tuple(indexes), content[at:]
 
 
+def with_prefix(schema_id: int, indexes: tuple[int, ...] | None, content: bytes) -> bytes:
+    """Content behind the id of its schema and, for Protobuf, the indexes of its message."""
+    written = b""
+    if indexes == (0,):
+        written = b"\x00"
+    elif indexes is not None:
+        written = b"".join(_varint(one) for one in (len(indexes), *indexes))
+    return struct.pack(">bi", _BY_ID, schema_id) + written + content
+
+
 def _read_varint(content: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 35, 7):
@@ -77,3 +87,13 @@ def _read_varint(content: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
     raise SchemaError("the indexes of its message are damaged")
+
+
+def _varint(number: int) -> bytes:
+    left = number << 1
+    written = bytearray()
+    while left > 0x7F:
+        written.append(left & 0x7F | 0x80)
+        left >>= 7
+    written.append(left)
+    return bytes(written)

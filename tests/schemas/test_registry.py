@@ -178,3 +178,21 @@ async def test_an_unexpected_failure_is_logged(
     monkeypatch.setattr(registry, "_read", fail)
     assert "the log has the reason" in str(await ask(registry, 1))
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_subject_has_a_latest_version_and_others(server: SchemaRegistry, registry: Registry) -> None:
+    for text in ('"int"', '"long"'):
+        server.register("orders-value", text)
+    latest, first = await registry.by_subject("orders-value"), await registry.by_subject("orders-value", 1)
+    assert (latest.schema.text, latest.subjects) == ('"long"', (Subject("orders-value", 2),))
+    assert (first.schema.text, first.schema_id) == ('"int"', 1)
+    with pytest.raises(NotRegisteredError):
+        await registry.by_subject("none")
+    with pytest.raises(NotRegisteredError):
+        await registry.by_id(9)
+
+
+async def test_a_schema_is_registered_with_its_kind(server: SchemaRegistry, registry: Registry) -> None:
+    made = await registry.register("people-value", Kind.JSON, "{}")
+    assert made.schema_id is not None
+    assert (await registry.by_id(made.schema_id)).schema == Schema(Kind.JSON, "{}")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.schemas.schema import SchemaError
-from fencepost.schemas.wire import in_front, in_header, read_indexes
+from fencepost.schemas.wire import in_front, in_header, read_indexes, with_prefix
 
 GUID = UUID("0b7a1d3e-5555-4a4a-8f8f-123456789abc")
 
@@ -49,3 +49,11 @@ def test_damaged_indexes_are_a_schema_error_and_nothing_else(content: bytes) -> 
         return
     assert len(indexes) <= 32
     assert content.endswith(rest)
+
+
+@given(st.integers(0, 2**31 - 1), st.none() | st.lists(st.integers(0, 2**20), min_size=1, max_size=32), st.binary())
+def test_a_written_prefix_is_read_again(schema_id: int, indexes: list[int] | None, content: bytes) -> None:
+    named = in_front(with_prefix(schema_id, None if indexes is None else tuple(indexes), content))
+    assert named is not None
+    assert named.identity == schema_id
+    assert named.rest == content if indexes is None else read_indexes(named.rest) == (tuple(indexes), content)
