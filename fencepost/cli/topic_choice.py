@@ -10,7 +10,7 @@ import click
 
 from fencepost.cli.connection import no_such_text, refusal
 from fencepost.cli.console_client import ask_cluster
-from fencepost.cli.patterns import Pattern, matching
+from fencepost.cli.patterns import Pattern, is_pattern, matching
 
 if TYPE_CHECKING:
     from fencepost.client.cluster import Cluster
@@ -62,6 +62,10 @@ def shown_id(topic_id: bytes) -> str:
 
 def choose_topics(bootstrap: str, names: Sequence[str], patterns: Sequence[Pattern]) -> Chosen:
     """Ask the cluster. Raises ClickException."""
+    for name in names:
+        if is_pattern(name):
+            # A change to several topics is asked for by an option: a shell may have left a `*` that was meant for it.
+            raise click.UsageError(f"{name!r} is a pattern, and no name of a topic: choose by it with --pattern {name!r}")
 
     async def ask(cluster: Cluster) -> Found:
         return await read_found(cluster, None if patterns else names)

@@ -6,7 +6,7 @@ import click
 import pytest
 
 from fencepost.cli.patterns import Pattern
-from fencepost.cli.topic_choice import Chosen, Found, FoundTopic, chosen, shown_id
+from fencepost.cli.topic_choice import Chosen, Found, FoundTopic, choose_topics, chosen, shown_id
 
 TOPICS = {
     name: FoundTopic(name, bytes([number]) * 16, name == "__consumer_offsets", 3)
@@ -33,6 +33,12 @@ def test_a_pattern_never_chooses_an_internal_topic_and_a_name_does() -> None:
     assert named(choose("__consumer_offsets")) == ["__consumer_offsets"]
     with pytest.raises(click.ClickException, match=r"no topic matches '__\*'.*internal ones must be named"):
         choose(patterns=("__*",))
+
+
+@pytest.mark.parametrize("name", ["pay*", "pay?", "^pay"])
+def test_a_pattern_in_place_of_a_name_is_refused_before_the_cluster_is_asked(name: str) -> None:
+    with pytest.raises(click.UsageError, match=r"is a pattern, .*: choose by it with --pattern"):
+        choose_topics("127.0.0.1:1", ["orders", name], [])
 
 
 def test_a_pattern_of_everything_is_named() -> None:
