@@ -65,7 +65,7 @@ def choose_topics(bootstrap: str, names: Sequence[str], patterns: Sequence[Patte
     for name in names:
         if is_pattern(name):
             # A change to several topics is asked for by an option: a shell may have left a `*` that was meant for it.
-            raise click.UsageError(f"{name!r} is a pattern, and no name of a topic: choose by it with --pattern {name!r}")
+            raise click.UsageError(f"{name!r} is a pattern, not a topic's name: choose by it with --pattern {name!r}")
 
     async def ask(cluster: Cluster) -> Found:
         return await read_found(cluster, None if patterns else names)
