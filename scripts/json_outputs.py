@@ -9,112 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from scripts.json_objects import (
+    ACLS,
+    BATCH_JOB,
+    ENDED,
+    FINDING,
+    LETTER,
+    NAMED_PROFILE,
+    OPEN,
+    QUOTA_OF,
+    QUOTAS,
+    RECORD,
+    REPAIRED,
+    SERVED,
+    SETTING,
+    TRANSACTION,
+    VERIFIED,
+)
 from scripts.json_shapes import Output, Schema, any_fields, done, fields, lines, many, one, opened, rows
-
-_ACLS: Final = rows(
-    {
-        "resource_type": "text",
-        "resource_name": "text",
-        "pattern": "text",
-        "permission": "text",
-        "principal": "text",
-        "host": "text",
-        "operation": "text",
-    }
-)
-_SERVED: Final = many({"min_version": "count?", "max_version": "count?", "brokers": {"type": "array"}})
-_ENDED: Final = done(producer_id="count", producer_epoch="count", transactional_id="text", outcome="text")
-_RECORD: Final = {
-    "topic": "text",
-    "partition": "count",
-    "offset": "count",
-    "timestamp_ms": "integer",
-    "time": "time?",
-    "key": "any",
-    "value": "any",
-    "headers": {"type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}},
-}
-_BATCH_JOB: Final = {
-    "sink": "text",
-    "topic": "text",
-    "batch": "any",
-    "query": "text?",
-    "rows": "count?",
-    "transactions": "count",
-    "committed": "count",
-    "already_committed": "count",
-    "lost": "texts",
-    "unknown": "texts",
-    "error": "text?",
-    "marked_done": "flag",
-    "message": "text",
-}
-_LETTER: Final = {
-    "topic": "text?",
-    "partition": "count?",
-    "offset": "count?",
-    "delivery_count": "count?",
-    "message": "text?",
-    "time": "time?",
-    "redelivered": "any",
-    "key": "any",
-    "value": "any",
-    "dead_letter_partition": "count",
-    "dead_letter_offset": "count",
-    "headers": {"type": "array"},
-}
-_VERIFIED: Final = {
-    "data_directory": "text",
-    "was_clean": "flag",
-    "healthy": "flag",
-    "partitions": many(
-        {
-            "partition": "text",
-            "log_start_offset": "count",
-            "log_end_offset": "count",
-            "bytes": "count",
-            "batches": "count",
-            "records": "count",
-        }
-    ),
-    "findings": many(
-        {
-            "severity": "text",
-            "partition": "text?",
-            "path": "text?",
-            "position": "count?",
-            "bytes": "count?",
-            "first_offset": "count?",
-            "end_offset": "count?",
-            "what": "text",
-            "at_next_start": "text?",
-            "choices": {"type": "array"},
-        }
-    ),
-}
-_TRANSACTION: Final = {"transactional_id": "text", "producer_id": "integer", "state": "text", "coordinator": "count"}
-_OPEN: Final = {
-    **_TRANSACTION,
-    "producer_epoch": "integer",
-    "age_ms": "count?",
-    "timeout_ms": "count",
-    "partitions": "texts",
-}
-_FINDING: Final = {
-    "anomaly": "text",
-    "summary": "text",
-    "proofs": many({"line": "count", "statement": "text"}),
-}
-_QUOTAS: Final = (
-    "producer_byte_rate",
-    "consumer_byte_rate",
-    "request_percentage",
-    "controller_mutation_rate",
-    "connection_creation_rate",
-)
-_QUOTA_OF: Final = {"~user": "text", "~client-id": "text", "~ip": "text"}
-_SETTING: Final = {"name": "text", "value": "text?", "source": "text"}
-_NAMED_PROFILE: Final = {"name": "text", "in_use": "flag"}
 
 OUTPUTS: Final[Mapping[str, Output | None]] = {
     "ping": one({"bootstrap": "text", "apis": "count", "duration_ms": "number"}),
@@ -122,26 +34,26 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
         {
             "bootstrap": "text",
             "brokers": many({"broker": "count?", "address": "text", "apis": "count?", "error": "text?"}),
-            "apis": many({"key": "integer", "name": "text?", "versions": _SERVED}),
-            "features": many({"name": "text", "supported": _SERVED, "finalized": _SERVED}),
+            "apis": many({"key": "integer", "name": "text?", "versions": SERVED}),
+            "features": many({"name": "text", "supported": SERVED, "finalized": SERVED}),
             "finalized_features_epoch": "count?",
         }
     ),
     "version": done(version="text"),
     "profile list": rows(
         {
-            **_NAMED_PROFILE,
+            **NAMED_PROFILE,
             "bootstrap": "text?",
             "security_protocol": "text?",
             "sasl_mechanism": "text?",
             "command_config": "text?",
         }
     ),
-    "profile show": done(**_NAMED_PROFILE, properties={"type": "object", "additionalProperties": {"type": "string"}}),
-    "profile create": done(**_NAMED_PROFILE),
-    "profile set": done(**_NAMED_PROFILE),
+    "profile show": done(**NAMED_PROFILE, properties={"type": "object", "additionalProperties": {"type": "string"}}),
+    "profile create": done(**NAMED_PROFILE),
+    "profile set": done(**NAMED_PROFILE),
     "profile use": done(name="text?", bootstrap="text?"),
-    "profile rename": done(**_NAMED_PROFILE, old_name="text"),
+    "profile rename": done(**NAMED_PROFILE, old_name="text"),
     "profile delete": done(name="text", was_in_use="flag"),
     "profile path": done(path="text"),
     "cluster info": one(
@@ -252,7 +164,7 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
         }
     ),
     "topics trim": rows({"partition": "count", "log_start_offset": "count", "deleted_offsets": "count?"}),
-    "topics configs": rows(_SETTING),
+    "topics configs": rows(SETTING),
     "topics grow": rows({"topic": "text", "partitions": "count", "before": "count?", "error": "text?"}),
     "topics delete": rows(
         {"topic": "text", "deleted": "flag", "error": "text?"},
@@ -260,9 +172,9 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
     ),
     "produce": None,
     "consume": lines(
-        {**_RECORD, "~key_schema": "text", "~key_error": "text", "~value_schema": "text", "~value_error": "text"},
+        {**RECORD, "~key_schema": "text", "~key_error": "text", "~value_schema": "text", "~value_error": "text"},
         {
-            **_RECORD,
+            **RECORD,
             "mark": "text",
             "producer_id": "integer",
             "producer_epoch": "integer",
@@ -316,7 +228,17 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
     "groups reset-offsets": rows({"topic": "text", "partition": "count", "offset": "count?", "before": "count?"}),
     "groups delete-offsets": done(group="text", topic="text", partitions="counts"),
     "groups delete": done(group="text", deleted="flag"),
-    "groups dead-letters": rows(_LETTER),
+    "groups import": rows(
+        {
+            "group": "text",
+            "topic": "text",
+            "partition": "count",
+            "before": "count?",
+            "offset": "count",
+            "moved_by": "integer?",
+        }
+    ),
+    "groups dead-letters": rows(LETTER),
     "groups redeliver": Output(
         {
             "anyOf": [
@@ -331,15 +253,15 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
                         "message": "text",
                     }
                 ),
-                many(_LETTER),
+                many(LETTER),
             ]
         }
     ),
     "transactions list": rows(
-        _TRANSACTION,
-        _OPEN,
+        TRANSACTION,
+        OPEN,
         {
-            **_OPEN,
+            **OPEN,
             "resolver": "text?",
             "checks": "count?",
             "last_answer": "text?",
@@ -391,9 +313,9 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
             "remedies": many({"remedy": "text", "advice": "text", "command": "text?"}),
         }
     ),
-    "transactions commit": _ENDED,
-    "transactions abort": _ENDED,
-    "transactions terminate": _ENDED,
+    "transactions commit": ENDED,
+    "transactions abort": ENDED,
+    "transactions terminate": ENDED,
     "transactions ask-again": done(transactional_id="text", asked="flag"),
     "transactions abort-hanging": done(
         topic="text", partition="count", producer_id="count", producer_epoch="count", start_offset="count"
@@ -402,10 +324,10 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
         {"difference": "text", "commit_id": "text", "began": "time?", "first_record": "text?"},
     ),
     "check-back": lines(any_fields("timestamp", "level", "event")),
-    "spark finish": lines(_BATCH_JOB, {"sink": "text", "topic": "text", "done": "flag", "message": "text"}),
-    "acls add": _ACLS,
-    "acls list": _ACLS,
-    "acls remove": _ACLS,
+    "spark finish": lines(BATCH_JOB, {"sink": "text", "topic": "text", "done": "flag", "message": "text"}),
+    "acls add": ACLS,
+    "acls list": ACLS,
+    "acls remove": ACLS,
     "users set": done(user="text", mechanisms="texts"),
     "users list": rows({"user": "text", "mechanism": "text", "iterations": "count?"}),
     "users remove": done(user="text", removed="flag"),
@@ -426,10 +348,10 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
         {"token_id": "text", "removed": "flag", "message": "text"},
         {"token_id": "text", "expires": "time?", "message": "text"},
     ),
-    "quotas set": done(**_QUOTA_OF, **{f"~{name}": "number" for name in _QUOTAS}),
-    "quotas list": rows({"user": "text?", "client-id": "text?", "ip": "text?", **dict.fromkeys(_QUOTAS, "number?")}),
-    "quotas remove": done(**_QUOTA_OF, removed="texts"),
-    "configs": rows({**_SETTING, "read_only": "flag", "secret": "flag"}),
+    "quotas set": done(**QUOTA_OF, **{f"~{name}": "number" for name in QUOTAS}),
+    "quotas list": rows({"user": "text?", "client-id": "text?", "ip": "text?", **dict.fromkeys(QUOTAS, "number?")}),
+    "quotas remove": done(**QUOTA_OF, removed="texts"),
+    "configs": rows({**SETTING, "read_only": "flag", "secret": "flag"}),
     "bench": one(
         {
             "records": "count",
@@ -445,7 +367,8 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
             "end_to_end_p99_ms": "number",
         }
     ),
-    "log verify": one(_VERIFIED, {"data_directory": "text", "healthy": "flag", "nodes": many(_VERIFIED)}),
+    "log verify": one(VERIFIED, {"data_directory": "text", "healthy": "flag", "nodes": many(VERIFIED)}),
+    "log repair": one(REPAIRED, {"data_directory": "text", "healthy": "flag", "nodes": many(REPAIRED)}),
     "log dump": lines(any_fields("path", "kind")),
     "log restored": rows(
         {"data_directory": "text", "topics": "count", "partitions": "count", "skipped_offsets": "count"}
@@ -455,9 +378,9 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
             "valid": "flag",
             "counts": "by name",
             "anomaly_counts": "by name",
-            "anomalies": many(_FINDING),
+            "anomalies": many(FINDING),
             "permitted_count": "count",
-            "permitted": many(_FINDING),
+            "permitted": many(FINDING),
         }
     ),
     "soak": one(any_fields("good", "minutes", "seed")),

@@ -34,7 +34,7 @@ COLUMNS: Final = ("group", "topic", "partition", "before", "offset", "moved_by")
 @pattern_option("Groups")
 @click.option("--csv", "as_csv", is_flag=True, help="As kafka-consumer-groups --export writes it, without topic ids.")
 def export_groups(bootstrap: str, groups: tuple[str, ...], patterns: tuple[Pattern, ...], as_csv: bool) -> None:
-    """Write committed offsets of groups to standard output, for `groups import`.
+    """Print committed offsets of groups, for `groups import`.
 
     One JSON object in each line: docs/groups.md describes the file. If a group cannot be read, nothing is written.
     """
@@ -106,10 +106,11 @@ def import_groups(
     is_sure: bool,
     **chosen: Unpack[Choice],
 ) -> None:
-    """Set committed offsets as a file of `groups export` says, or a CSV file of kafka-consumer-groups.
+    """Set committed offsets from a file of `groups export`.
 
-    The moves are shown first. All of them are made or, if there is a reason against one, none: a group in use, another
-    topic of the name, an offset that a partition does not have, and a change between the preview and the answer.
+    Or from a CSV file of kafka-consumer-groups. The moves are shown first. All of them are made or, if there is a
+    reason against one, none: a group in use, another topic of the name, an offset that a partition does not have, and a
+    change between the preview and the answer.
     """
     from fencepost.cli.group_imports import Rules, changes_between, commit
 

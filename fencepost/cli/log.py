@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ import click
 
 from fencepost.cli.connection import json_option
 from fencepost.cli.output import print_rows, progress
+from fencepost.cli.repair_documents import is_right, repair_document
 from fencepost.cli.restored_offsets import skip_offsets_option
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ def verify(data_dir: str | None, properties_path: str | None, as_json: bool, par
     "--cut", is_flag=True, help="With --accept-loss: also drop all records after the first loss of a partition."
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@json_option
 @partitions_argument
 def repair(
     data_dir: str | None,
@@ -105,6 +108,7 @@ def repair(
     accept_loss: bool,
     cut: bool,
     dry_run: bool,
+    as_json: bool,
     partitions: tuple[str, ...],
 ) -> None:
     """Repair the damage that `fencepost log verify` finds.
@@ -147,12 +151,14 @@ def repair(
                     progress=advance,
                 )
                 done.append(asyncio.run(repairing.run(wanted)))
-    is_right = True
-    for report, repaired in done:
-        if len(done) > 1:
-            click.echo(f"{report.data_directory}:")
-        is_right &= _print_repairs(report, repaired, is_dry_run=dry_run)
-    if not is_right:
+    if as_json:
+        click.echo(json.dumps(repair_document(path, done, is_dry_run=dry_run), indent=2))
+    else:
+        for report, repaired in done:
+            if len(done) > 1:
+                click.echo(f"{report.data_directory}:")
+            _print_repairs(report, repaired, is_dry_run=dry_run)
+    if not all(is_right(report, repaired) for report, repaired in done):
         sys.exit(EXIT_NOT_RIGHT)
 
 
@@ -171,8 +177,6 @@ def dump(
     producer and leader epoch, markers with their outcome; damage is shown and skipped. A broker may run meanwhile: the
     batch that it is writing may look incomplete.
     """
-    import json
-
     from fencepost.broker.inspection.dump import dump as rows_of
     from fencepost.broker.inspection.dump import files_of
     from fencepost.broker.inspection.verification import directories_of
@@ -283,8 +287,6 @@ def _reading(total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 def _print_json(path: str, reports: Sequence[Report]) -> None:
-    import json
-
     nodes = [_document(report) for report in reports]
     healthy = all(report.is_healthy for report in reports)
     document = nodes[0] if len(nodes) == 1 else {"data_directory": path, "healthy": healthy, "nodes": nodes}
@@ -368,14 +370,13 @@ def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> bool:
-    """Print the repairs; return whether no damage is left."""
+def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_dry_run: bool) -> None:
+    """Print the repairs, and the damage that is left."""
     from fencepost.broker.inspection.findings import Severity
     from fencepost.broker.inspection.problems import Kind
     from fencepost.broker.inspection.repair_plan import LOSING
 
     did = "would be repaired" if is_dry_run else "repaired"
-    is_right = True
     for move in report.moves:
         where, place = (os.path.relpath(path, report.data_directory) for path in (move.source, move.target))
         click.echo(f"{did}: {place}")
@@ -408,16 +409,13 @@ def _print_repairs(report: Report, repaired: Sequence[RepairedPartition], *, is_
                 _print_field("kept", path)
         if one.failed is not None:
             click.echo(f"{one.name}: {one.failed}", err=True)
-        is_right &= one.is_right
     for found in report.findings:
         if found.partition is None and found.severity is not Severity.NOTE:
             click.echo(f"left as it is: {os.path.relpath(found.path, report.data_directory)}")
             _print_field("what", found.what)
             _print_field("next start", found.at_next_start)
-            is_right &= found.severity is Severity.REBUILT
-    if not repaired and not report.of_metadata and not report.moves and is_right:
+    if not repaired and not report.of_metadata and not report.moves and is_right(report, repaired):
         click.echo("nothing is wrong: nothing was done")
-    return is_right
 
 
 def _dumped(row: dict[str, Any]) -> str:

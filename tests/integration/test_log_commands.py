@@ -13,6 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.data_directory import batches_of, flip
+from tests.support.json_outputs import check_output
 
 SETTINGS = {
     "log.segment.bytes": "1048576",
@@ -112,8 +113,12 @@ def test_no_false_alarm_and_a_repaired_log_is_served(tmp_path: Path, end: str) -
         (position, "damage"),
         (mended_position, "damage"),
     }
-    repaired = log_command(broker, "repair", "--accept-loss", "orders-0")
+    repaired = log_command(broker, "repair", "--accept-loss", "--json", "orders-0")
     assert repaired.returncode == 0, repaired.stdout + repaired.stderr
+    check_output("log repair", repaired.stdout)
+    (partition,) = json.loads(repaired.stdout)["partitions"]
+    assert {one["position"] for one in partition["repaired"]} >= {position, mended_position}
+    assert partition["lost_offsets"] == header.last_offset - header.base_offset + 1
     assert {one["severity"] for one in findings(broker)} == {"note"}
     with broker:
         lost = set(range(header.base_offset, header.last_offset + 1))
