@@ -11,6 +11,8 @@ from fencepost.testing.http.kinds import InputError, check_names, refusal
 from fencepost.testing.http.operation import Operation
 
 MOST_NAMES_IN_A_QUERY: Final = 100
+MOST_DIGITS: Final = 1_000
+"""Of a whole number in a body; Python itself refuses more than 4,300, in words that are for programmers."""
 
 
 def arguments_of(operation: Operation, in_path: Mapping[str, str], query: str, body: bytes) -> dict[str, Any]:
@@ -57,7 +59,12 @@ def _of_body(operation: Operation, body: bytes) -> dict[str, Any]:
         return {}
     where = f"the body of {operation.name}"
     try:
-        found = json.loads(body, object_pairs_hook=lambda pairs: _once(pairs, where), parse_constant=_refuse_constant)
+        found = json.loads(
+            body,
+            object_pairs_hook=lambda pairs: _once(pairs, where),
+            parse_constant=_refuse_constant,
+            parse_int=_whole,
+        )
     except RecursionError:
         raise InputError(f"{where} is nested too deep: give an object of the arguments") from None
     except ValueError as error:
@@ -74,6 +81,12 @@ def _once(pairs: Iterable[tuple[str, Any]], where: str) -> dict[str, Any]:
             raise InputError(f"{where} has {name[:60]!r} twice: give it once")
         found[name] = value
     return found
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits):,} digits")
+    return int(digits)
 
 
 def _refuse_constant(name: str) -> NoReturn:

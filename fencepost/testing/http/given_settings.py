@@ -13,6 +13,14 @@ from fencepost.testing.http.kinds import InputError
 
 OF_THE_PROGRAM: Final = frozenset({"log.dir", "log.dirs"})
 WITH_ADDRESSES: Final = ("listeners", "advertised.listeners", "fencepost.http.listener")
+WITH_PARTITIONS: Final = (
+    "num.partitions",
+    "offsets.topic.num.partitions",
+    "transaction.state.log.num.partitions",
+    "share.coordinator.state.topic.num.partitions",
+)
+MOST_PARTITIONS: Final = 1_000
+"""Of one topic. With a million, a broker would take hours and all memory to start, and the program could not end."""
 ORIGIN: Final = "settings"
 
 
@@ -31,9 +39,12 @@ def check_settings(settings: Mapping[str, object], *, in_process: bool) -> None:
             if not is_loopback(host):
                 raise InputError(f"settings has {name} at {host!r}, which other machines reach: give 127.0.0.1 or ::1")
     try:
-        load_settings(options=[Entry(name, text, ORIGIN) for name, text in texts.items()])
+        loaded = load_settings(options=[Entry(name, text, ORIGIN) for name, text in texts.items()])
     except ConfigurationError as error:
         raise InputError(str(error)) from None
+    for name in WITH_PARTITIONS:
+        if getattr(loaded.settings, name.replace(".", "_")) > MOST_PARTITIONS:
+            raise InputError(f"settings has {name} {texts[name]}: give {MOST_PARTITIONS:,} at most")
 
 
 def hosts_in(text: str) -> list[str]:

@@ -101,8 +101,7 @@ class Number(Kind):
     most: float
 
     def check(self, value: Any, where: str) -> float:
-        is_number = type(value) in (int, float) and math.isfinite(value)
-        if not is_number or not self.least <= value <= self.most:
+        if type(value) not in (int, float) or not self.least <= value <= self.most:  # neither holds for NaN
             raise refusal(where, value, f"a number from {self.least:g} to {self.most:g}")
         return float(value)
 

@@ -22,6 +22,7 @@ from fencepost.testing.http.answers import (
     TRANSACTION,
 )
 from fencepost.testing.http.brokers import BROKER, CLOSED
+from fencepost.testing.http.given_settings import MOST_PARTITIONS
 from fencepost.testing.http.kinds import (
     Flag,
     Kind,
@@ -39,7 +40,6 @@ from fencepost.testing.http.operation import NAME, Operation, Parameter
 LONGEST_WAIT_S: Final = 300.0
 MOST_RECORDS: Final = 10_000
 LONGEST_CONTENT: Final = 16 * 1024 * 1024
-MOST_PARTITIONS: Final = 1_000
 
 ID: Final = Text(longest=1_000, least=1)
 CONTENT: Final = Nothing(Text(longest=LONGEST_CONTENT))

@@ -36,6 +36,7 @@ def test_a_body_may_be_left_out_if_nothing_is_needed() -> None:
     ("name", "query", "body", "said"),
     [
         ("crash", "x=1", b"", "the query of crash has no field 'x', nor any other"),
+        ("topic", "", b'{"name": ' + b"9" * 5000 + b"}", "the body of topic is not JSON (a number has 5,000 digits)"),
         ("topics", "", b"{}", "topics has no body: give its arguments in the query"),
         ("records", "topic=a&topic=b", b"", "the query of records has 'topic' twice"),
         ("records", "topic=%ff", b"", "the query of records cannot be read"),

@@ -20,6 +20,8 @@ from fencepost.testing.http.kinds import InputError
         ({"advertised.listeners": "A://[2001:db8::1]:1"}, True, "settings has advertised.listeners at '2001:db8::1'"),
         ({"fencepost.http.listener": "0.0.0.0:0"}, False, "settings has fencepost.http.listener at '0.0.0.0'"),
         ({"fencepost.http.listener": "https://[::]:0"}, True, "settings has fencepost.http.listener at '::'"),
+        ({"num.partitions": 1001}, False, "settings has num.partitions 1001: give 1,000 at most"),
+        ({"offsets.topic.num.partitions": 10**9}, True, "settings has offsets.topic.num.partitions 1000000000: give"),
         ({"listeners": "PLAINTEXT://127.0.0.1:0"}, True, "settings has listeners, but a broker with process=true"),
     ],
 )
@@ -37,6 +39,7 @@ def test_listeners_of_this_machine_and_any_other_setting_may_be_given() -> None:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
             "fencepost.http.listener": "localhost:0",
             "auto.create.topics.enable": False,
+            "transaction.state.log.num.partitions": 1000,
         },
         in_process=False,
     )

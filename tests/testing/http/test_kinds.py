@@ -68,6 +68,8 @@ def test_a_value_passes_exactly_if_the_schema_allows_it(kind: Kind, value: Any) 
         (Whole(1, 9), True, "count is true: give a whole number from 1 to 9"),
         (Whole(1, 9), 10**400, "count is a very large number: give a whole number from 1 to 9"),
         (Number(0, 1), math.inf, "count is inf: give a number from 0 to 1"),
+        (Number(0, 1), math.nan, "count is nan: give a number from 0 to 1"),
+        (Number(0, 1), 10**400, "count is a very large number: give a number from 0 to 1"),
         (Text(longest=3), "four", "count has 4 characters: give 0 to 3"),
         (Text(), "\ud800", "count has half of a surrogate pair: give text that UTF-8 can encode"),
         (Text(choices=("a", "b")), "c", "count is 'c': give 'a' or 'b'"),
