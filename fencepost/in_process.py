@@ -154,6 +154,7 @@ class Broker(BrokerMethods):
         is_temporary_new = self._given_directory is None and self._temporary is None
         if is_temporary_new:
             self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-", dir=temporary_root())
+        self.is_closed = False
         try:
             self._start()
         except BaseException:
@@ -199,6 +200,7 @@ class Broker(BrokerMethods):
 
     def close(self) -> None:
         """Stop the broker, and remove its data if they are temporary."""
+        self.is_closed = True
         self._end_as("stop" if self._temporary is None else "crash")  # nothing is synced that is removed
         if self._temporary is not None:
             self._temporary.cleanup()

@@ -109,6 +109,7 @@ class BrokerMethods(ABC):
         self._cluster_address = ""
         self._lock = threading.RLock()
         self.faults: list[Fault] = []  # all that were set, in their order
+        self.is_closed = False  # waits end then
 
     # Methods that each kind of broker has to define
 
@@ -476,6 +477,8 @@ class BrokerMethods(ABC):
     def wait_until(self, is_reached: Callable[[], bool], timeout_s: float, failure: Callable[[], str]) -> None:
         give_up_at_s = time.monotonic() + timeout_s
         while not is_reached():
+            if self.is_closed:
+                raise MisuseError(f"the broker was closed meanwhile: {failure()}")
             if time.monotonic() >= give_up_at_s:
                 raise WaitedInVainError(f"{failure()} after {timeout_s:g} s\n\n{self.describe()}")
             time.sleep(POLL_PAUSE_S)

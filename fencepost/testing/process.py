@@ -82,6 +82,7 @@ class ProcessBroker(BrokerMethods):
         if self.is_running:
             raise RuntimeError("the broker runs already; `restart` stops it first")
         self._end_process()
+        self.is_closed = False
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="fencepost-", dir=temporary_root())
         ours, theirs = socket.socketpair()
@@ -154,6 +155,7 @@ class ProcessBroker(BrokerMethods):
 
     def close(self) -> None:
         """End the process, and remove its data."""
+        self.is_closed = True
         self.kill()
         self._end_process()
         if self._temporary is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.errors import ErrorCode
+from fencepost.testing.errors import MisuseError
 from fencepost.testing.faults import FaultKind, FaultOrder, Timed
 from fencepost.testing.methods import BrokerMethods
 
@@ -84,3 +85,16 @@ def test_an_unknown_argument_is_refused_with_those_that_there_are(broker: Placin
     with pytest.raises(TypeError, match=r"crash_after\(\) has no argument count"):
         broker.crash_after("EndTxn", count=2)  # type: ignore[call-arg]
     assert not broker.commands
+
+
+def test_a_wait_ends_when_the_broker_is_closed(broker: PlacingBroker) -> None:
+    asked = []
+
+    def is_reached() -> bool:
+        asked.append(1)
+        broker.is_closed = len(asked) == 3
+        return False
+
+    with pytest.raises(MisuseError, match="the broker was closed meanwhile: nothing came"):
+        broker.wait_until(is_reached, 300, lambda: "nothing came")
+    assert len(asked) == 3

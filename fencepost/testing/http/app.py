@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -29,8 +29,11 @@ logger = logging.getLogger("fencepost.test_broker")
 
 LONGEST_BODY_BYTES: Final = 32 * 1024 * 1024
 MOST_OPERATIONS: Final = 200
-"""At once: each has a thread, and one that waits keeps it. Closing a broker always has a thread."""
+"""At once: each has a thread, and one that waits keeps it."""
+WITHOUT_LIMIT: Final = frozenset({"program", "brokers", "close_broker"})
+"""Operations that have threads of their own: they tell what keeps the others, and end it."""
 CLOSING_THREADS: Final = 4
+OPERATION_THREAD: Final = "test-broker-operation"
 
 JSON: Final = "application/json"
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
@@ -42,28 +45,36 @@ class ControlApi:
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self._running = 0
-        self._threads = ThreadPoolExecutor(MOST_OPERATIONS, "test-broker-operation")
+        self._threads = ThreadPoolExecutor(MOST_OPERATIONS, OPERATION_THREAD)
         self._closing_threads = ThreadPoolExecutor(CLOSING_THREADS, "test-broker-closing")
 
+    async def close_brokers(self) -> None:
+        """Close all brokers and create none any more, so that operations that wait on them are answered."""
+        await asyncio.get_running_loop().run_in_executor(self._closing_threads, self._brokers.close_all)
+
     async def close(self) -> None:
-        """Close all brokers, so that operations that wait on them end."""
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._closing_threads, self._brokers.close_all)
+        """Close all brokers, and carry out nothing any more."""
+        await self.close_brokers()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._closing_threads.shutdown(wait=False)
 
     async def answer(self, operation: Operation, request: Request) -> Response:
         """Carry out an operation, or refuse it."""
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LONGEST_BODY_BYTES:
-                limit = f"{LONGEST_BODY_BYTES // 1024 // 1024} MiB"
-                return _refused(Refusal(413, TOO_MUCH, f"the body is larger than {limit}: send it in parts"))
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LONGEST_BODY_BYTES:
+                    break
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
+        if len(body) > LONGEST_BODY_BYTES:
+            limit = f"{LONGEST_BODY_BYTES // 1024 // 1024} MiB"
+            return _refused(Refusal(413, TOO_MUCH, f"the body is larger than {limit}: send it in parts"))
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if body and operation.has_body and kind != JSON:
             return _refused(Refusal(415, INPUT, f"the body is said to be {kind!r}: send Content-Type: {JSON}"))
-        threads = self._closing_threads if operation.name == "close_broker" else self._threads
+        threads = self._closing_threads if operation.name in WITHOUT_LIMIT else self._threads
         if threads is self._threads and self._running >= MOST_OPERATIONS:
             sentence = f"{MOST_OPERATIONS} operations are under way, which is the limit: wait for one to end"
             return _refused(Refusal(429, TOO_MUCH, sentence))
@@ -109,6 +120,7 @@ def make_app(brokers: Brokers) -> Starlette:
     routes = [Route("/openapi.json", openapi, methods=["GET"])]
     routes += [Route(one.path, _endpoint(api, one), methods=[one.method], name=one.name) for one in OPERATIONS]
     app = Starlette(routes=_merged(routes), lifespan=lifespan, exception_handlers={HTTPException: _missing})
+    app.state.control = api
     app.router.redirect_slashes = False
     app.add_middleware(Guard)
     return app

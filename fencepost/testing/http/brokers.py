@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +57,7 @@ class TooManyBrokersError(Exception):
 
 
 class TestBroker:
-    """A broker of a test. Its threads may call `broker` side by side; those that start or stop it hold `lifecycle`.
+    """A broker of a test. Its threads may call `broker` side by side; those that start or stop it do so `alone`.
 
     faults have numbers from 1, in the order in which they were set. published: its port in a container; else None.
     """
@@ -68,6 +69,14 @@ class TestBroker:
         self.broker = broker
         self.published = published
         self.lifecycle = threading.Lock()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other thread start, stop or close the broker meanwhile. Raises NoSuchBrokerError if it was closed."""
+        with self.lifecycle:
+            if self.broker.is_closed:  # while this thread waited: a start would leave a broker that nobody closes
+                raise NoSuchBrokerError(f"there is no broker {self.id!r} any more: it was closed meanwhile")
+            yield
 
     @property
     def process(self) -> ProcessBroker:

@@ -57,35 +57,35 @@ def close_broker(all_brokers: Brokers, arguments: Arguments) -> Json:
 
 @_of_broker
 def crash(of: TestBroker, _: dict[str, Any]) -> Json:
-    with of.lifecycle:
+    with of.alone():
         of.broker.crash()
     return of.state()
 
 
 @_of_broker
 def stop(of: TestBroker, _: dict[str, Any]) -> Json:
-    with of.lifecycle:
+    with of.alone():
         of.broker.stop()
     return of.state()
 
 
 @_of_broker
 def restart(of: TestBroker, _: dict[str, Any]) -> Json:
-    with of.lifecycle:
+    with of.alone():
         of.broker.restart()
     return of.state()
 
 
 @_of_broker
 def freeze(of: TestBroker, _: dict[str, Any]) -> Json:
-    with of.lifecycle:
+    with of.alone():
         of.process.freeze()
     return of.state()
 
 
 @_of_broker
 def thaw(of: TestBroker, _: dict[str, Any]) -> Json:
-    with of.lifecycle:
+    with of.alone():
         of.process.thaw()
     return of.state()
 

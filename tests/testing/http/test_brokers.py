@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,6 +46,27 @@ def test_a_closed_broker_cannot_be_found_or_closed_again() -> None:
     for again in (brokers.find, brokers.close):
         with pytest.raises(NoSuchBrokerError):
             again(created.id)
+    assert not created.broker.is_running
+
+
+def test_a_wait_for_a_fault_ends_when_its_broker_is_closed() -> None:
+    brokers = Brokers()
+    for in_process in (False, True):
+        created = brokers.create({}, in_process=in_process)
+        fault = created.broker.hold("Fetch", optional=True)
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(fault.wait_until_fired, 1, timeout=300)
+            brokers.close(created.id)
+            with pytest.raises(MisuseError, match="the broker was closed meanwhile: hold"):
+                waiting.result(60)
+
+
+def test_a_broker_that_was_closed_is_not_started_by_an_operation_that_waited_for_it() -> None:
+    brokers = Brokers()
+    created = brokers.create({}, in_process=False)
+    brokers.close(created.id)
+    with pytest.raises(NoSuchBrokerError, match="it was closed meanwhile"), created.alone():
+        created.broker.restart()
     assert not created.broker.is_running
 
 
