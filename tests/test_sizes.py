@@ -73,8 +73,6 @@ CALLED_BY_LIBRARIES = {
     "fencepost/broker/kernel/unannotated.py: _Loader.exec_module": "Python's import calls it",
     "fencepost/broker/security/sasl/jwks.py: _NoRedirects.redirect_request": "urllib calls it for each redirect",
     "fencepost/console/broker_http.py: _NoRedirects.redirect_request": "urllib calls it for each redirect",
-    "fencepost/console/program.py: _Server.handle_exit": "uvicorn calls it for SIGINT and SIGTERM",
-    "fencepost/testing/http/program.py: _Server.handle_exit": "uvicorn calls it for SIGINT and SIGTERM",
     "fencepost/testing/clock.py: TurnableLoop._accept_connection2": "overrides a method that asyncio calls",
 }
 """Definitions whose callers are in a library or in CPython, and which."""

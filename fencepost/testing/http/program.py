@@ -9,6 +9,8 @@ import signal
 import socket
 import sys
 import threading
+import time
+from collections.abc import Callable
 from importlib.metadata import version
 from types import FrameType
 from typing import Final
@@ -16,35 +18,57 @@ from typing import Final
 import uvicorn
 
 from fencepost.in_process import Broker
-from fencepost.testing.http.app import make_app
+from fencepost.testing.http.app import OPERATION_THREAD, make_app
 from fencepost.testing.http.brokers import Brokers
 from fencepost.testing.http.ports import ADVERTISED, Ports
 
 KEEP_ALIVE_S: Final = 3600
 """Longer than clients keep idle connections, so that none is closed under a request."""
 STOP_TIMEOUT_S: Final = 2
+LAST_WAIT_S: Final = 5.0
+"""At the end, for operations that do not end with their broker."""
 MOST_CONNECTIONS: Final = 1_000
 
 
 class AddressError(Exception):
-    """The program cannot listen on an address."""
+    """The program cannot listen on an address, or cannot say it."""
 
 
 def serve(host: str, port: int, *, as_json: bool, until_stdin_closes: bool, published: Ports | None = None) -> None:
-    """Serve, and return after SIGTERM, SIGINT or the end of standard input; all brokers are closed then.
+    """Serve, and return after SIGTERM, SIGINT, SIGHUP or the end of standard input; all brokers are closed then.
 
     published: the ports of a container's brokers; the program listens on all addresses then, and not on `host`.
 
     Prints the address on standard output when the program is ready. Raises AddressError.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(0))  # until the server has handlers of its own
+    _handle_signals(lambda *_: sys.exit(0))  # until the server has handlers of its own
     with _listening("0.0.0.0" if published else host, port) as listener:
         _warm_up()
         server = _Server(make_config(listener.getsockname()[0], published), as_json=as_json)
         if until_stdin_closes:
             threading.Thread(target=server.end_with_stdin, name="test-broker-stdin", daemon=True).start()
+        _handle_signals(server.handle_exit)  # the server itself handles no SIGHUP
         server.run(sockets=[listener])
+    if server.failure is not None:
+        raise AddressError(server.failure)
+    _end_stuck_operations()
+
+
+def _handle_signals(handler: Callable[[int, FrameType | None], object]) -> None:
+    """Have a handler called for each signal that ends the program; `nohup` ignores SIGHUP, and that stays so."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+def _end_stuck_operations() -> None:
+    """End the process if an operation is still carried out: Python would wait for its thread, however long."""
+    give_up_at_s = time.monotonic() + LAST_WAIT_S
+    for thread in threading.enumerate():
+        if thread.name.startswith(OPERATION_THREAD):
+            thread.join(max(0.0, give_up_at_s - time.monotonic()))
+            if thread.is_alive():
+                os._exit(0)
 
 
 def make_config(host: str, published: Ports | None = None) -> uvicorn.Config:
@@ -54,6 +78,7 @@ def make_config(host: str, published: Ports | None = None) -> uvicorn.Config:
         log_level="error",  # it would warn of the upgrade to HTTP/2 that Java's client offers with each request
         http="h11",
         ws="none",
+        use_colors=False,  # else it asks standard output, which may be closed
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -87,6 +112,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, as_json: bool) -> None:
         super().__init__(config)
         self._as_json = as_json
+        self.failure: str | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -96,7 +122,16 @@ class _Server(uvicorn.Server):
                 host = ADVERTISED
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             ready = {"url": url, "pid": os.getpid(), "version": version("fencepost")}
-            print(json.dumps(ready) if self._as_json else f"test-broker ready: {url}", flush=True)  # noqa: T201
+            try:
+                print(json.dumps(ready) if self._as_json else f"test-broker ready: {url}", flush=True)  # noqa: T201
+            except OSError as error:
+                self.failure = f"cannot say on standard output that {url} is ready: {error.strerror}"
+                self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the brokers before the connections, so that operations that wait on them are answered."""
+        await self.config.app.state.control.close_brokers()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End in order, however often and by whichever means the program is asked to.

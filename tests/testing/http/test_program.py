@@ -9,9 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,7 +51,7 @@ def alive(process_id: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT", "stdin"])
+@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT", "SIGHUP", "stdin"])
 def test_it_ends_in_order_and_in_silence_with_all_its_brokers(way: str) -> None:
     with program("--until-stdin-closes") as (process, ready, client):
         assert (ready["pid"], set(ready)) == (process.pid, {"url", "pid", "version"})
@@ -90,25 +90,59 @@ def test_asked_to_end_in_several_ways_it_ends_in_order_and_in_silence(ways: tupl
 
 
 def test_an_operation_that_waits_does_not_keep_it() -> None:
-    with program() as (process, _, client):
+    with program() as (process, _, client), ThreadPoolExecutor(2) as threads:
         broker = client.post("/brokers").json()["broker"]
         client.post(f"/brokers/{broker}/topic", json={"name": "orders"})
-        sent = threading.Event()
-
-        def wait() -> None:
-            sent.set()
-            try:
-                client.get(f"/brokers/{broker}/records", params={"topic": "orders", "count": 1, "timeout": 300})
-            except httpx.HTTPError:
-                pass  # the process ends first, or answers
-
-        waiting = threading.Thread(target=wait)
-        waiting.start()
-        sent.wait()
+        client.post(f"/brokers/{broker}/hold", json={"api": "Fetch"})
+        waiting = [
+            threads.submit(client.get, f"/brokers/{broker}/records?topic=orders&count=1&timeout=300"),
+            threads.submit(client.post, f"/brokers/{broker}/faults/1/wait_until_fired", json={"timeout": 300}),
+        ]
+        time.sleep(0.5)  # so that both wait; if they come too late, they are refused
         process.terminate()
-        process.communicate(timeout=60)
-        waiting.join(60)
+        assert process.communicate(timeout=60) == ("", "")
         assert process.returncode == 0
+        assert {one.result(60).json()["error"] for one in waiting} <= {"misuse", "not_found"}
+
+
+def test_an_operation_that_never_ends_does_not_keep_it() -> None:
+    script = (
+        "import threading; from fencepost.testing.http import app, program; program.LAST_WAIT_S = 0.1; "
+        "threading.Thread(target=threading.Event().wait, name=f'{app.OPERATION_THREAD}_0').start(); "
+        "program._end_stuck_operations(); raise SystemExit(1)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0
+
+
+def test_it_does_not_end_with_the_terminal_if_it_was_told_so() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as `nohup` does
+    try:
+        with program() as (process, _, client):
+            process.send_signal(signal.SIGHUP)
+            assert client.post("/brokers").status_code == 201
+            process.terminate()
+            assert process.communicate(timeout=60) == ("", "")
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def test_an_output_that_takes_nothing_is_said_in_a_sentence() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(COMMAND, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"Error: cannot say on standard output that http://\S+ is ready: No space .*\n", done.stderr)
+
+
+def test_with_a_port_it_needs_no_output() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "--port", str(port)])
+    try:
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), trust_env=False, timeout=60) as client:
+            assert client.get(f"http://127.0.0.1:{port}/").json()["pid"] == process.pid
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_without_the_option_standard_input_may_close() -> None:
@@ -151,6 +185,17 @@ def send(url: str, request: bytes) -> bytes:
 def test_odd_requests_are_answered_without_a_word(request_: bytes, status: bytes) -> None:
     with program() as (process, ready, _):
         assert send(ready["url"], request_).split()[1] == status
+        process.terminate()
+        assert process.communicate(timeout=60) == ("", "")
+
+
+def test_a_client_that_vanishes_in_its_body_is_not_worth_a_word() -> None:
+    head = b"POST /brokers HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    with program() as (process, ready, client):
+        host, _, port = ready["url"].removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(head)
+        assert client.get("/brokers").json() == {"brokers": []}
         process.terminate()
         assert process.communicate(timeout=60) == ("", "")
 
@@ -217,7 +262,7 @@ def test_it_serves_on_ipv6_with_its_brokers() -> None:
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     try:
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
