@@ -18,6 +18,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 Scheme = Literal["light", "dark"]
+WIDTH = 1280
 TIMEOUT_MS = 60_000
 """Of every step and every expectation: what a busy machine may take."""
 
@@ -46,7 +47,13 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def opened(
-    browser: Browser, address: str, *, scheme: Scheme = "light", scripts: bool = True, height: int = 800
+    browser: Browser,
+    address: str,
+    *,
+    scheme: Scheme = "light",
+    scripts: bool = True,
+    height: int = 800,
+    width: int = WIDTH,
 ) -> Iterator[Page]:
     """A page of a new session. It fails for what pages must not do: errors, violations of the policy, dialogs, and
     requests to anywhere else.
@@ -58,7 +65,7 @@ def opened(
         base_url=address,
         color_scheme=scheme,
         java_script_enabled=scripts,
-        viewport={"width": 1280, "height": height},
+        viewport={"width": width, "height": height},
         reduced_motion="reduce",
     )
     wrong: list[str] = []
