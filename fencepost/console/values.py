@@ -72,6 +72,10 @@ class Values:
 
             self._decoder = Decoder(Registry(options.registry))
 
+    def hides_the_same(self, topic: str, other: str) -> bool:
+        """Whether the rules hide of one topic all that they hide of another one: a copy must not show more."""
+        return self._rules is None or set(self._rules.of(topic).found) <= set(self._rules.of(other).found)
+
     async def close(self) -> None:
         if self._decoder is not None:
             await self._decoder.close()

@@ -66,6 +66,8 @@ def test_pages_of_messages_fit_and_can_be_used_by_everybody(
             "/topics/orders/0/records/3",
             "/topics/orders/tail",
             "/topics/orders/tail?stop=yes",
+            "/topics/orders/copy?field=id&op=%3E&operand=100",
+            "/copies",
         ):
             page.goto(path)
             page.screenshot(path=tmp_path / "page.png", full_page=True)

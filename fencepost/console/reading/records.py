@@ -42,11 +42,17 @@ class Fetched:
 
 
 async def fetch(
-    cluster: Cluster, partition: PartitionState, offset: int, isolation: int, most_bytes: int = FETCH_BYTES
+    cluster: Cluster,
+    partition: PartitionState,
+    offset: int,
+    isolation: int,
+    most_bytes: int = FETCH_BYTES,
+    *,
+    wait_ms: int = 0,
 ) -> Fetched:
-    """Read batches from `offset` on, without waiting. Raises ClusterError."""
+    """Read batches from `offset` on; the broker waits for some. Raises ClusterError."""
     place = partition.topic, partition.index
-    data = await consuming.fetch(cluster, place, partition.leader, offset, isolation, most_bytes)
+    data = await consuming.fetch(cluster, place, partition.leader, offset, isolation, most_bytes, wait_ms=wait_ms)
     try:
         batches = read_batches(data.records or b"")
     except UNREADABLE as error:

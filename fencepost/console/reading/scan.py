@@ -34,6 +34,7 @@ MOST_HELD_BYTES: Final = 32 << 20
 LONGEST_STEP: Final = 1 << 24
 RECORDS_PER_STEP: Final = 500
 PAUSE_S: Final = 0.2
+WAITS_MS: Final = (0, 300)
 MOVED: Final = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -362,20 +363,28 @@ class Scan:
         """The batches of one Fetch from an offset on, and how their transactions stand."""
         partition = cursor.partition
         stable, end = partition.last_stable_offset or 0, partition.high_watermark or 0
-        if at < stable:
-            fetched = await fetch(self._cluster, partition, at, COMMITTED, BLOCK_BYTES)
-            if fetched.batches:
-                outcomes = Outcomes(fetched.batches, fetched.aborted, {}, fetched.last_stable_offset)
-                return self._counted(fetched.batches, outcomes, at)
-            return Piece([], None, stable, 0)
-        fetched = await fetch(self._cluster, partition, at, UNCOMMITTED, BLOCK_BYTES)
-        if not fetched.batches:
-            return Piece([], None, max(end, at + 1), 0)
-        outcomes = Outcomes((), (), {}, end)
-        if any(one.header.is_transactional for one in fetched.batches):
-            shown = Range(fetched.batches, fetched.batches[-1].header.last_offset + 1)
-            outcomes = await read_outcomes(self._cluster, partition, shown, at)
-        return self._counted(fetched.batches, outcomes, at)
+        # An empty answer may also mean that the broker has to bring the records from elsewhere first.
+        for wait_ms in WAITS_MS:
+            if at < stable:
+                fetched = await fetch(self._cluster, partition, at, COMMITTED, BLOCK_BYTES, wait_ms=wait_ms)
+                if fetched.batches:
+                    outcomes = Outcomes(fetched.batches, fetched.aborted, {}, fetched.last_stable_offset)
+                    return self._counted(fetched.batches, outcomes, at)
+            fetched = await fetch(self._cluster, partition, at, UNCOMMITTED, BLOCK_BYTES, wait_ms=wait_ms)
+            if not fetched.batches:
+                continue
+            if at >= stable:
+                return self._counted(fetched.batches, await self._outcomes(partition, fetched.batches, at), at)
+            if fetched.batches[0].header.base_offset >= stable:
+                return Piece([], None, stable, 0)
+        return Piece([], None, max(end, at + 1), 0)
+
+    async def _outcomes(self, partition: PartitionState, batches: list[Batch], at: int) -> Outcomes:
+        """How records behind the last stable offset stand."""
+        if not any(one.header.is_transactional for one in batches):
+            return Outcomes((), (), {}, partition.high_watermark or 0)
+        shown = Range(batches, batches[-1].header.last_offset + 1)
+        return await read_outcomes(self._cluster, partition, shown, at)
 
     def _counted(self, batches: list[Batch], outcomes: Outcomes, at: int) -> Piece:
         size_bytes = sum(one.header.size_bytes for one in batches)

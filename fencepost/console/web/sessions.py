@@ -8,13 +8,16 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fencepost.client.cluster import Cluster
 from fencepost.console.options import IDLE_S, LIFETIME_S
 from fencepost.console.reading.groups import ListedGroup
 from fencepost.console.reading.lags import ReadableCounts
 from fencepost.console.roles import Role
+
+if TYPE_CHECKING:
+    from fencepost.console.web.jobs import Job
 from fencepost.console.web.previews import Previews
 
 COOKIE: Final = "fencepost_console"
@@ -56,6 +59,7 @@ class Session:
     owns_cluster: bool = False
     is_open: bool = True
     downloads: int = 0
+    jobs: list[Job] = field(default_factory=list)
 
     def accepts(self, csrf: str) -> bool:
         """Whether a form came from a page of this browser's."""

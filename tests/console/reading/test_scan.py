@@ -48,7 +48,10 @@ class World:
             found += offsets
         return found
 
-    async def fetch(self, _: Any, partition: PartitionState, offset: int, isolation: int, __: int) -> Fetched:
+    async def fetch(
+        self, _: Any, partition: PartitionState, offset: int, isolation: int, __: int, *, wait_ms: int
+    ) -> Fetched:
+        del wait_ms
         self.fetched += 1
         if self.failures:
             raise self.failures.pop()

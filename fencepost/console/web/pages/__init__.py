@@ -10,6 +10,7 @@ from starlette.responses import Response
 from fencepost.console.web.pages import (
     access,
     connections,
+    copies,
     download,
     group_changes,
     groups,
@@ -42,6 +43,9 @@ PAGES: Final[Mapping[str, Callable[[Visit], Awaitable[Page | Response]]]] = {
     "/topics/{topic}/settings": topics.topic_settings,
     "/topics/{topic}/messages": records.messages,
     "/topics/{topic}/tail": tail.tail,
+    "/topics/{topic}/copy": copies.copy_form,
+    "/copies": copies.copies,
+    "/copies/{id}": copies.copy_progress,
     "/topics/{topic}/download": download.download,
     "/topics/{topic}/{partition}/records/{offset}": records.record,
     "/topics/{topic}/{partition}/time-travel": time_travel.time_travel,
