@@ -94,6 +94,11 @@ class Values:
             for record, (key, value) in zip(records, read, strict=True)
         ]
 
+    def header(self, topic: str, name: str, text: str) -> str:
+        """The text of a header of a record, or the text in its place if a rule hides it."""
+        hidden = None if self._rules is None else self._rules.of(topic).header(name, text)
+        return text if hidden is None else hidden
+
     async def _read(self, topic: str, records: Sequence[Record]) -> list[tuple[Decoded | None, Decoded | None]]:
         """Keys and values, read by their schemas; None for those without."""
         if self._decoder is None:

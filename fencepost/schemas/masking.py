@@ -161,10 +161,17 @@ def _rule(words: list[str]) -> Rule:
     head = re.split(r"[.\[]", place_text, maxsplit=1)[0]
     if head not in PLACES:
         raise RulesError(f"{place_text} begins with none of {', '.join(PLACES)}")
-    fields = _fields(place_text.removeprefix(head), place_text)
-    if head == "header" and len(fields) != 1:
-        raise RulesError("of a header, the name follows and nothing else: header.NAME")
+    rest = place_text.removeprefix(head)
+    fields = _header(rest) if head == "header" else _fields(rest, place_text)
     return Rule(re.compile(translate(topics)), head, fields, kind)
+
+
+def _header(text: str) -> tuple[str, ...]:
+    """The name of a header, which may have dots."""
+    name = text.removeprefix(".").strip('"')
+    if not text.startswith(".") or not name:
+        raise RulesError("the name of the header is missing: header.NAME")
+    return (name,)
 
 
 def _fields(text: str, place: str) -> tuple[str, ...]:

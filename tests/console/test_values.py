@@ -150,6 +150,12 @@ async def test_a_rule_for_a_whole_key_needs_no_schema() -> None:
     assert shown.record.key == shown.key.text.encode()
 
 
+def test_a_header_alone_is_masked() -> None:
+    made = Values(options("orders header.__dlq.errors.message hide"))
+    assert made.header("orders", "__dlq.errors.message", "card 4111 is refused") == HIDDEN
+    assert made.header("other", "__dlq.errors.message", "text") == Values().header("orders", "x", "text") == "text"
+
+
 async def test_records_of_internal_topics_are_masked_too() -> None:
     made = Values(options("__consumer_offsets key hide"))
     (shown,) = await made.show("__consumer_offsets", [record(b"\x00\x02\x00\x05group", b"x")])

@@ -61,6 +61,12 @@ def test_rules_are_for_topics_keys_and_headers() -> None:
     assert not rules("orders value hide", "my-orders").concern("value")
 
 
+@pytest.mark.parametrize("name", ["a.b", '"a.b"', "A_B", "*"])
+def test_a_header_may_have_dots_in_its_name(name: str) -> None:
+    header = "a.b" if "." in name else "ab"
+    assert rules(f"orders header.{name} hide").header(header, "secret") == HIDDEN
+
+
 def test_of_two_kinds_for_a_whole_value_it_is_hidden() -> None:
     assert rules("orders value hash\norders value last-four").of_whole("value") == "hide"
 
@@ -71,8 +77,9 @@ def test_of_two_kinds_for_a_whole_value_it_is_hidden() -> None:
         ("orders value.card", r"masking:1: a rule has three words"),
         ("\n\norders value.card blur", r"masking:3: blur is no kind of masking; kinds are hide, hash, last-four"),
         ("orders body hide", r"masking:1: body begins with none of key, value, header"),
-        ("orders header hide", r"masking:1: of a header, the name follows"),
-        ("orders header.a.b hide", r"masking:1: of a header, the name follows"),
+        ("orders header hide", r"masking:1: the name of the header is missing"),
+        ("orders header. hide", r"masking:1: the name of the header is missing"),
+        ("orders header[] hide", r"masking:1: the name of the header is missing"),
         ("orders value..a hide", r"masking:1: value\.\.a cannot be read from '\.\.a' on"),
         ("orders value.a[0] hide", r"masking:1: .* cannot be read from '\[0\]' on"),
         ("orders valuecard hide", r"masking:1: valuecard begins with none"),

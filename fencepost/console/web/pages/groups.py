@@ -10,7 +10,7 @@ from typing import Final
 
 from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError, RefusedError
-from fencepost.console.reading.dead_letters import read_dead_letters
+from fencepost.console.reading.dead_letters import PREFIX, read_dead_letters
 from fencepost.console.reading.groups import (
     SHARE,
     GroupState,
@@ -86,7 +86,10 @@ async def _read(visit: Visit, group: ListedGroup) -> GroupState:
     partitions = by_place(await read_topics(visit.cluster, view, with_sizes=False))
     if group.kind == SHARE:
         state.offsets = await read_share_offsets(visit.cluster, group, partitions)
-        state.dead_letters = await read_dead_letters(visit.cluster, group.group_id, partitions)
+        state.dead_letters = letters = await read_dead_letters(visit.cluster, group.group_id, partitions)
+        if letters.newest is not None:
+            message = visit.values.header(letters.topic, f"{PREFIX}message", letters.newest.message)
+            letters.newest = replace(letters.newest, message=message)
     else:
         state.offsets = lags_of(committed, partitions)
         known = [(one, partitions[one.topic, one.partition]) for one in state.offsets if one.lag.end]
