@@ -98,8 +98,12 @@ public final class FencepostExtension implements ParameterResolver, AfterEachCal
         /** The committed values of a topic, as soon as there are at least as many. Raises a Refusal after ten seconds. */
         public List<String> values(String topic, int count) {
             List<String> found = new ArrayList<>();
-            get("records", Map.of("topic", topic, "count", count))
-                .get("records").forEach(one -> found.add(one.get("value").isNull() ? null : one.get("value").asText()));
+            JsonNode page;
+            do {
+                page = get("records", Map.of("topic", topic, "count", count, "skip", found.size()));
+                page.get("records")
+                    .forEach(one -> found.add(one.get("value").isNull() ? null : one.get("value").asText()));
+            } while (!page.get("next_skip").isNull());
             return found;
         }
 

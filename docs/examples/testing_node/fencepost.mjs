@@ -46,8 +46,13 @@ class Broker {
 
   /** The committed values of a topic, as soon as there are at least as many; it waits ten seconds for them. */
   async values(topic, count) {
-    const { records } = await this.get("records", { topic, count });
-    return records.map((one) => one.value);
+    const values = [];
+    for (let skip = 0; skip !== null; ) {
+      const page = await this.get("records", { topic, count, skip });
+      values.push(...page.records.map((one) => one.value));
+      skip = page.next_skip;
+    }
+    return values;
   }
 
   /** The state of a transaction by Kafka's names, such as CompleteCommit. */

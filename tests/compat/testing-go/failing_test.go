@@ -2,6 +2,7 @@
 package orders
 
 import (
+	"runtime"
 	"testing"
 
 	"example/orders/fencepost"
@@ -22,6 +23,17 @@ func TestFailing(t *testing.T) {
 	t.Run("waited", func(t *testing.T) {
 		arguments := map[string]string{"topic": "orders", "count": "1", "timeout": "0.1"}
 		fencepost.Start(t).Get("records", arguments, nil)
+	})
+	t.Run("many", func(t *testing.T) {
+		broker := fencepost.Start(t)
+		for range 100 { // the program does not end with a pipe that nobody refers to
+			runtime.GC()
+			broker.Describe()
+		}
+		broker.Produce("orders", make([]string, 2001)...)
+		if values := broker.Values("orders", 2001); len(values) != 2001 {
+			t.Errorf("%d values", len(values))
+		}
 	})
 	for _, name := range []string{"first", "second"} {
 		t.Run(name, func(t *testing.T) {

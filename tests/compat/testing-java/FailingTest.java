@@ -1,6 +1,7 @@
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 import org.junit.jupiter.api.BeforeEach;
@@ -38,6 +39,12 @@ class FailingTest {
     @Test
     void waited(FencepostExtension.Broker broker) {
         broker.get("records", Map.of("topic", "orders", "count", 1, "timeout", 0.1));
+    }
+
+    @Test
+    void many(FencepostExtension.Broker broker) {
+        broker.produce("orders", Collections.nCopies(2001, "tea").toArray(String[]::new));
+        assertEquals(2001, broker.values("orders", 2001).size());
     }
 
     @Test

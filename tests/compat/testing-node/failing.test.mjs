@@ -21,6 +21,12 @@ test("waited", async (t) => {
   await (await startBroker(t)).get("records", { topic: "orders", count: 1, timeout: 0.1 });
 });
 
+test("many", async (t) => {
+  const broker = await startBroker(t);
+  await broker.produce("orders", ...Array(2001).fill("tea"));
+  assert.equal((await broker.values("orders", 2001)).length, 2001);
+});
+
 for (const name of ["first", "second"]) {
   test(name, async (t) => {
     const broker = await startBroker(t);

@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -68,15 +69,20 @@ func (b *Broker) Produce(topic string, values ...string) {
 // Values returns the committed values of a topic as soon as there are at least as many; it waits ten seconds for them.
 func (b *Broker) Values(topic string, count int) []string {
 	b.t.Helper()
-	var found struct {
-		Records []struct {
-			Value string `json:"value"`
-		} `json:"records"`
-	}
-	b.Get("records", map[string]string{"topic": topic, "count": strconv.Itoa(count)}, &found)
 	values := []string{}
-	for _, record := range found.Records {
-		values = append(values, record.Value)
+	for skip := new(int); skip != nil; { // records come in pages
+		var page struct {
+			Records []struct {
+				Value string `json:"value"`
+			} `json:"records"`
+			NextSkip *int `json:"next_skip"`
+		}
+		arguments := map[string]string{"topic": topic, "count": strconv.Itoa(count), "skip": strconv.Itoa(*skip)}
+		b.Get("records", arguments, &page)
+		for _, record := range page.Records {
+			values = append(values, record.Value)
+		}
+		skip = page.NextSkip
 	}
 	return values
 }
@@ -212,6 +218,10 @@ func (f *Fault) Remove() {
 	call(f.broker.t, http.MethodDelete, fmt.Sprintf("%s/faults/%d", f.broker.address, f.number), nil, nil)
 }
 
+// input is the program's standard input. Without a reference to it, it would be closed when garbage is collected, and the
+// program would end.
+var input io.WriteCloser
+
 // program starts the program, which serves all tests of this process, and returns its URL. It ends with its standard
 // input, so also if this process is killed.
 var program = sync.OnceValues(func() (string, error) {
@@ -222,7 +232,8 @@ var program = sync.OnceValues(func() (string, error) {
 	words := append(strings.Fields(command), "test-broker", "--json", "--until-stdin-closes")
 	process := exec.Command(words[0], words[1:]...)
 	process.Stderr = os.Stderr
-	if _, err := process.StdinPipe(); err != nil {
+	var err error
+	if input, err = process.StdinPipe(); err != nil {
 		return "", err
 	}
 	output, err := process.StdoutPipe()

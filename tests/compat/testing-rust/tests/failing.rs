@@ -29,6 +29,13 @@ fn waited() {
 }
 
 #[test]
+fn many() {
+    let broker = Broker::start();
+    broker.produce("orders", &["tea"; 2001]);
+    assert_eq!(broker.values("orders", 2001).len(), 2001);
+}
+
+#[test]
 fn first() {
     alone();
 }

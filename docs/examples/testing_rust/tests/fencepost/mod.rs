@@ -20,6 +20,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+const LONGEST_ANSWER_BYTES: u64 = 1 << 30;
+
 /// A broker of a test, which is closed when it is dropped. `get` and `post` reach all operations of the control API;
 /// a refusal is a panic with a sentence of advice.
 pub struct Broker {
@@ -55,9 +57,15 @@ impl Broker {
     /// The committed values of a topic, as soon as there are at least as many; panics after ten seconds.
     #[track_caller]
     pub fn values(&self, topic: &str, count: usize) -> Vec<String> {
-        let found = self.get("records", &[("topic", topic), ("count", &count.to_string())]);
-        let records = found["records"].as_array().expect("records");
-        records.iter().map(|one| text(&one["value"])).collect()
+        let (mut values, mut next) = (Vec::new(), Some(0));
+        while let Some(skip) = next {
+            let (count, skip) = (count.to_string(), skip.to_string());
+            let page = self.get("records", &[("topic", topic), ("count", &count), ("skip", &skip)]);
+            let records = page["records"].as_array().expect("records");
+            values.extend(records.iter().map(|one| text(&one["value"])));
+            next = page["next_skip"].as_u64();
+        }
+        values
     }
 
     /// The state of a transaction by Kafka's names, such as CompleteCommit.
@@ -220,7 +228,7 @@ fn program() -> &'static Program {
         BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("its first line");
         let ready: Value = serde_json::from_str(&line)
             .unwrap_or_else(|_| panic!("{command} test-broker ended: {:?}; its errors are above", child.wait()));
-        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build().new_agent();
         Program { url: text(&ready["url"]), agent, _child: child }
     })
 }
@@ -241,6 +249,8 @@ fn ask(method: &str, path: &str, arguments: Option<&Value>) -> Result<Value, Str
     let mut response = response.map_err(|error| format!("fencepost test-broker does not answer: {error}"))?;
     let answer: Value = response
         .body_mut()
+        .with_config()
+        .limit(LONGEST_ANSWER_BYTES)
         .read_json()
         .map_err(|error| format!("no answer in JSON: {error}"))?;
     if response.status().is_success() {
