@@ -28,7 +28,8 @@ LONGEST_NAME: Final = 249
 LARGEST_FILE_BYTES: Final = 4 << 20
 LOCK_WAIT_S: Final = 5.0
 LOCK_PAUSE_S: Final = 0.02
-_SECRET: Final = re.compile(r"password|secret|jaas|\.key$|token")
+_SECRET: Final = re.compile(r"password|secret|jaas|\.key$|token|user\.info|credential")
+_URL_WITH_PASSWORD: Final = re.compile(r"://[^/@\s]*@")
 _REFERENCE: Final = re.compile(r"\$\{(file|env):[^}]*\}")
 _HEADING: Final = (
     "# Profiles of the fencepost command. `fencepost profile` writes this file anew, without other comments.\n"
@@ -57,6 +58,8 @@ class Profiles:
 
 def is_secret(name: str, value: str) -> bool:
     """Whether a property's value is a password or a key itself, rather than `${file:…}` or `${env:…}`."""
+    if _URL_WITH_PASSWORD.search(value) is not None:
+        return True
     return _SECRET.search(name.lower()) is not None and _REFERENCE.fullmatch(value.strip()) is None
 
 

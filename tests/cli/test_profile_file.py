@@ -170,6 +170,8 @@ def test_a_file_that_others_can_change_is_refused(file: Path) -> None:
         "ssl.truststore.password",
         "sasl.oauthbearer.client.credentials.client.secret",
         "SASL.PASSWORD",
+        "basic.auth.user.info",
+        "bearer.auth.token",
     ],
 )
 def test_each_property_with_a_password_or_a_key_is_secret(name: str) -> None:
@@ -178,8 +180,16 @@ def test_each_property_with_a_password_or_a_key_is_secret(name: str) -> None:
     assert not is_secret(name, "${env:X}")
 
 
+def test_an_address_with_a_password_is_secret() -> None:
+    assert is_secret("schema.registry.url", "https://bob:secret@registry:8081")
+    assert not is_secret("schema.registry.url", "https://registry:8081/a@b")
+
+
 def test_names_and_places_are_not_secret() -> None:
-    assert not any(is_secret(name, "x") for name in ("sasl.username", "ssl.keystore.location", "bootstrap.servers"))
+    assert not any(
+        is_secret(name, "x")
+        for name in ("sasl.username", "ssl.keystore.location", "sasl.oauthbearer.token.endpoint.url")
+    )
 
 
 # Two at once, and ends in the middle

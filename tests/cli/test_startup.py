@@ -60,6 +60,31 @@ def test_neither_the_broker_nor_a_client_is_imported_without_need(arguments: tup
     assert not imported & {"fencepost.broker.node", "structlog", "asyncio", "kafka", "rich"}
 
 
+def test_serve_reads_no_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "fencepost" / "profiles.toml"
+    file.parent.mkdir()
+    file.write_text("no profile at all")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("FENCEPOST_PROFILE", "nobody")
+    started = imported_by("serve", "--data-dir", str(tmp_path / "data"), "--set", "no.such.setting.at=all")
+    assert "fencepost.broker.process.serve_settings" in started
+    assert not started & {"fencepost.cli.profile_file", "tomllib", "click"}
+
+
+def test_a_command_reads_the_file_of_profiles_only_for_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "fencepost" / "profiles.toml"
+    file.parent.mkdir()
+    file.write_text('current = "a"\n[profiles.a]\nbootstrap.servers = "127.0.0.1:1"\n')
+    file.chmod(0o600)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("FENCEPOST_BOOTSTRAP", raising=False)
+    assert "tomllib" not in imported_by("version")
+    assert "tomllib" not in imported_by("ping", "--bootstrap", "127.0.0.1:1")
+    assert "tomllib" in imported_by("ping")
+
+
 INTERRUPTED_AT_AN_IMPORT = """
 import importlib.abc, os, signal, sys
 

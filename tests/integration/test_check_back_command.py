@@ -29,6 +29,7 @@ from tests.support.answering_source import AnsweringSource
 from tests.support.broker_process import ROOT, BrokerProcess
 from tests.support.committed_records import committed_records
 from tests.support.decision_topic import KEY, create_decisions, write_decision
+from tests.support.json_outputs import check_output
 from tests.support.missing_tools import require_apache_kafka
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
@@ -93,7 +94,9 @@ class CheckBackProcess:
     def events(self, name: str) -> list[Any]:
         if not self._output.exists():
             return []
-        lines = [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+        written = [line for line in self.output.splitlines() if line.startswith("{")]
+        check_output("check-back", "\n".join(written))
+        lines = [json.loads(line) for line in written]
         return [line for line in lines if line["event"] == name]
 
 

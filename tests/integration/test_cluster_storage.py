@@ -23,6 +23,7 @@ from tests.broker.conftest import cluster_url, durable_postgres  # noqa: F401
 from tests.compat.harness import NotHereError
 from tests.compat.jvm import class_path
 from tests.support.broker_process import BrokerProcess
+from tests.support.json_outputs import check_output
 from tests.support.missing_tools import missing, require_tool
 from tests.support.object_server import ObjectServer, object_server
 
@@ -70,6 +71,8 @@ def run(*arguments: str) -> tuple[int, str]:
         check=False,
         timeout=300,
     )
+    if "--json" in arguments and result.stdout:
+        check_output(f"cluster {arguments[0]}", result.stdout)
     return result.returncode, result.stdout + result.stderr
 
 

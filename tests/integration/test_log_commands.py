@@ -32,7 +32,9 @@ def log_command(broker: BrokerProcess, *arguments: str) -> subprocess.CompletedP
 
 
 def findings(broker: BrokerProcess) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(log_command(broker, "verify", "--json").stdout)["findings"]
+    shown = log_command(broker, "verify", "--json").stdout
+    check_output("log verify", shown)
+    found: list[dict[str, Any]] = json.loads(shown)["findings"]
     return found
 
 

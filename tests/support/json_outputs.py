@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 import jsonschema
-from click.testing import Result
+import pytest
+from click.testing import CliRunner, Result
 
+from fencepost.cli.commands import fencepost
 from scripts.json_outputs import OUTPUTS
 
 
@@ -51,6 +53,22 @@ def check_output(command: str, text: str) -> None:
             f"{command}: {wrong.message} at {wrong.json_path}: if the output is right, "
             f"correct its row in scripts/json_outputs.py. Its output: {json.dumps(document)[:2_000]}"
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def outputs_have_their_schemas() -> Iterator[None]:
+    """Hold each output with `--json` against its schema, of commands that tests run in their own process."""
+    invoke = CliRunner.invoke
+
+    def checked(runner: CliRunner, command: Any, args: Any = None, *more: Any, **options: Any) -> Result:
+        result = invoke(runner, command, args, *more, **options)
+        if command is fencepost and isinstance(args, list | tuple):
+            check_result(args, result)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CliRunner, "invoke", checked)
+        yield
 
 
 def check_result(arguments: Sequence[str], result: Result) -> None:
