@@ -20,7 +20,7 @@ from fencepost.protocol.checked_json import parse
 TIMEOUT_S: Final = 3.0
 LONGEST_ANSWER_BYTES: Final = 8 << 20
 NOT_PERMITTED: Final = "your user has no right to describe the cluster (DESCRIBE on CLUSTER)"
-NOT_GIVEN: Final = "only the broker's HTTP port says it: name that with --broker-http"
+NOT_GIVEN: Final = "only the HTTP port of a Fencepost broker says it: name that with --broker-http"
 
 
 class HttpFailedError(Exception):

@@ -11,9 +11,19 @@ import pytest
 from fencepost.console.options import ConsoleOptions
 from fencepost.soak.free_port import free_port
 from scripts.apache_kafka import ApacheKafka
-from tests.console.running import RunningConsole, change, eventually, get_json
+from tests.console.running import RunningConsole, change, eventually, get_json, hidden_fields, look, text_of
 from tests.console.world import STUCK_ID, fill, leave_open
+from tests.support.conditions import until
 from tests.support.missing_tools import require_apache_kafka
+
+NOT_THERE = {
+    "/connections": "only the HTTP port of a Fencepost broker says it",
+    "/transaction?id=shop-0": "only the HTTP port of a Fencepost broker says it",
+    "/in-doubt": "No check-back has written to this cluster",
+    "/in-doubt/transaction?id=shop-0": "no check-back runs here",
+    "/acls": "This cluster has no authorizer",
+}
+"""By page, its sentence on the missing part."""
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -42,12 +52,84 @@ def test_every_page_shows_apache_kafka(browser: httpx.Client) -> None:
         "/topics/orders/messages?order=oldest&field=customer&operand=c9",
         "/topics/orders/0/records/0",
         "/topics/orders/0/time-travel",
+        "/topics/orders/settings",
+        "/topics/orders/tail",
+        "/topics/__transaction_state",
+        "/topics/__consumer_offsets/messages",
+        "/log-levels",
+        "/connections",
+        "/quotas",
         "/group?id=billing",
         "/in-doubt/transaction?id=shop-0",
         "/users",
     }
     for address in sorted(addresses):
         assert browser.get(address).status_code == 200, address
+
+
+def test_pages_say_in_a_sentence_what_apache_kafka_has_not(browser: httpx.Client) -> None:
+    """docs/console.md has the same as a table."""
+    for address, said in NOT_THERE.items():
+        assert said in text_of(browser.get(address).text), address
+
+
+def test_every_change_works_with_apache_kafka(bootstrap: str, browser: httpx.Client) -> None:
+    """Each is shown, confirmed and carried out; with no authorizer there are no rules to change."""
+    node = str(get_json(browser, "/settings")["broker"])
+    logger = get_json(browser, "/log-levels")["loggers"][0]["name"]
+    new = {"topic": "made", "name": "made"}
+    steps: list[tuple[str, str, dict[str, str], str]] = [
+        ("create-topic", "made", {"name": "made", "configs": "retention.ms=90000000"}, "Topic made was created."),
+        ("add-partitions", "made", {"name": "made", "count": "3"}, "Topic made has 3 partitions now."),
+        ("alter-topic-setting", "made", {**new, "setting": "retention.ms", "value": "80000000"}, "set to 80000000"),
+        ("produce-record", "made", {**new, "partition": "1", "key": "k", "value": "v"}, "is at offset 0 of made-1"),
+        ("produce-record", "made", {**new, "partition": "1", "null_value": "yes"}, "is at offset 1 of made-1"),
+        ("delete-records", "made-1", {**new, "partition": "1", "offset": "1"}, "made-1 begins at offset 1 now."),
+        ("reset-offsets", "billing", {"id": "billing", "target": "earliest"}, "of billing moved."),
+        ("copy-offsets", "copied", {"id": "billing", "to": "copied"}, "were copied to copied."),
+        ("delete-group", "copied", {"id": "copied"}, "Group copied was deleted."),
+        ("set-quota", "user zoe", {"user": "zoe", "key": "producer_byte_rate", "value": "9999"}, "set to 9,999"),
+        ("set-quota", "user zoe", {"user": "zoe", "key": "producer_byte_rate", "remove": "yes"}, "was removed."),
+        (
+            "alter-broker-setting",
+            "log.cleaner.threads",
+            {"broker": node, "setting": "log.cleaner.threads", "value": "2"},
+            "set to 2",
+        ),
+        ("set-log-level", logger, {"broker": node, "setting": logger, "value": "WARN"}, f"Logger {logger} of broker"),
+        ("delete-topic", "made", {"name": "made"}, "Topic made was deleted."),
+    ]
+    for kind, typed, fields, said in steps:
+        answer = change(browser, kind, typed, **fields)
+        assert said in text_of(answer.text), (kind, text_of(answer.text)[:600])
+    form = look(browser, "set-password", user="mia", mechanism="both")
+    secret = {"password": "pass", "password_again": "pass", "typed_name": "mia", "reason": "a colleague"}
+    assert "was set" in text_of(browser.post("/change/set-password", data=form | secret).text)
+    assert "was removed" in text_of(change(browser, "remove-user", "mia", user="mia").text)
+    fields = {"resource_type": "2", "resource_name": "orders", "principal": "User:mia", "operation": "3"}
+    form = {"csrf": form["csrf"], **fields, "permission": "3"}
+    refused = browser.post("/change/add-acl", data=form)
+    assert (refused.status_code, "this cluster has no authorizer" in text_of(refused.text).lower()) == (422, True)
+
+
+def test_a_world_that_has_changed_is_refused_with_apache_kafka(bootstrap: str, browser: httpx.Client) -> None:
+    change(browser, "create-topic", "again", name="again", partitions="1")
+    form = look(browser, "delete-topic", name="again") | {"typed_name": "again", "reason": "it is old"}
+    change(browser, "delete-topic", "again", name="again")
+    until(lambda: change_is_done(browser), timeout_s=60)
+    answer = browser.post("/change/delete-topic", data=form)
+    assert answer.status_code == 409
+    assert "The id of topic again: " in text_of(answer.text)
+
+
+def change_is_done(browser: httpx.Client) -> bool:
+    form = {"csrf": look(browser, "create-topic", name="any")["csrf"], "name": "again", "partitions": "1"}
+    shown = browser.post("/change/create-topic", data=form)
+    confirming = {"typed_name": "again", "reason": "it is needed"}
+    return (
+        shown.status_code == 200
+        and browser.post("/change/create-topic", data=hidden_fields(shown.text) | confirming).status_code == 200
+    )
 
 
 def test_a_stuck_partition_is_explained_and_freed(bootstrap: str, browser: httpx.Client) -> None:

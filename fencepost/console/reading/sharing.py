@@ -1,7 +1,7 @@
-"""What a cluster says to a user, shared by all who look.
+"""The answers of a cluster to a user, shared by all who look.
 
 Every kind of question is asked once at a time, and its answer is kept while it is fresh. A hundred open pages cost the
-cluster what one costs. Answers are shared by those who ask as the same user with the same credentials, never by others.
+cluster as much as one. Answers are shared by those who ask as the same user with the same credentials, never by others.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def _as_meant(name: str, value: str) -> tuple[str, str]:
 
 
 def hidden_field(name: str, value: object) -> Markup:
-    """A hidden field that comes back with the same value, whatever characters that has."""
+    """A hidden field that comes back with the same value, with any characters in it."""
     text = str(value)
     if any(category(letter) == "Cc" for letter in text.replace("\r\n", "")):
         name += EXACT

@@ -33,7 +33,7 @@ class BadFormError(Exception):
 
 @dataclass(frozen=True)
 class Page:
-    """A page to show. data: for the template, and as JSON for programs. age_s: of what it shows, in seconds."""
+    """A page to show. data: for the template, and as JSON for programs. age_s: the age of its data, in seconds."""
 
     template: str
     title: str
@@ -58,7 +58,7 @@ class Visit:
 
     @property
     def reads(self) -> Reads:
-        """What this person's user shares with all who look as the same user."""
+        """The answers that this person's user shares with all who look as the same user."""
         return self.readers.of(self.cluster)
 
     @property

@@ -130,7 +130,9 @@ async def prepare_removal(visit: Visit, form: Form) -> Change:
 async def _rules_beside(visit: Visit, acl: Acl) -> list[Acl]:
     """The rules on the same resource: with another one beside it a rule means something else."""
     resource = acl.resource_type, acl.resource_name, acl.pattern_type
-    found = await read_acls(visit.cluster) or []
+    found = await read_acls(visit.cluster)
+    if found is None:
+        raise BadFormError("this cluster has no authorizer, so there are no rules")
     return [one for one in found if (one.resource_type, one.resource_name, one.pattern_type) == resource]
 
 

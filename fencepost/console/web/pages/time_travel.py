@@ -26,7 +26,7 @@ async def time_travel(visit: Visit) -> Page:
     last = max(first, min(end, visit.number("to", end)))
     found = await read_range(visit.cluster, partition, first, last)
     opened = await open_since(visit.cluster, partition)
-    history = history_of(found.batches, first, begins_the_log=first <= start, open_since=opened)
+    history = history_of(found.batches, first, begins_the_log=first <= start == 0, open_since=opened)
     time_text = visit.parameter("time").strip()
     chosen = history.steps[-1]
     if time_text:

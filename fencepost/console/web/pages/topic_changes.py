@@ -64,7 +64,7 @@ async def create_topic(visit: Visit, form: Form) -> Change:
         await send(validate_only=False)
         return f"Topic {name} was created."
 
-    # Brokers before Kafka 2.4 do not say what their defaults come to.
+    # Brokers before Kafka 2.4 do not tell these numbers.
     count, copies = max(partitions, checked.num_partitions), max(factor, checked.replication_factor)
     effects = [
         f"The topic {name} is created with "
