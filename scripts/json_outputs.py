@@ -227,7 +227,9 @@ OUTPUTS: Final[Mapping[str, Output | None]] = {
     ),
     "groups reset-offsets": rows({"topic": "text", "partition": "count", "offset": "count?", "before": "count?"}),
     "groups delete-offsets": done(group="text", topic="text", partitions="counts"),
-    "groups delete": done(group="text", deleted="flag"),
+    "groups delete": rows(
+        {"group": "text", "deleted": "flag", "error": "text?"}, {"group": "text", "type": "text", "state": "text"}
+    ),
     "groups import": rows(
         {
             "group": "text",

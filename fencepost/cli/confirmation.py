@@ -53,10 +53,11 @@ def check_count(count: int, expected: int | None, things: str) -> None:
         raise click.ClickException(f"nothing was changed: it is {count} {things}, and --expect says {expected}")
 
 
-def check_choice(names: Sequence[str], patterns: Sequence[Any], things: str) -> None:
-    """Raise UsageError if there is neither a name nor a pattern."""
+def check_choice(names: Sequence[str], patterns: Sequence[Any], things: str, *, is_asked: bool = False) -> None:
+    """Raise UsageError if there is neither a name nor a pattern, or if nobody can answer a question that is asked."""
     if not names and not patterns:
         raise click.UsageError(f"name the {things}, or choose them with --pattern")
+    questions.check_answerable(not is_asked)
 
 
 def confirm(

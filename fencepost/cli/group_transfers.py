@@ -17,7 +17,7 @@ from fencepost.cli.connection import bootstrap_option, json_option, no_such_text
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.output import print_rows
 from fencepost.cli.patterns import Pattern, matching, pattern_option
-from fencepost.cli.questions import sure_option
+from fencepost.cli.questions import check_answerable, sure_option
 
 if TYPE_CHECKING:
     from fencepost.cli.group_files import GroupFile
@@ -114,6 +114,7 @@ def import_groups(
     """
     from fencepost.cli.group_imports import Rules, changes_between, commit
 
+    check_answerable(is_sure or dry_run)
     file = _chosen(_read(path), chosen["names"], chosen["patterns"], chosen["to_group"])
     rules = Rules(chosen["any_topic_id"], chosen["nearest"])
     plan = _plan(bootstrap, file, rules)

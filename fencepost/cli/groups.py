@@ -22,6 +22,7 @@ from fencepost.cli.connection import (
 )
 from fencepost.cli.console_client import ask_cluster
 from fencepost.cli.dead_letters import dead_letters, redeliver
+from fencepost.cli.group_deletions import delete_groups
 from fencepost.cli.group_descriptions import Group, Place, describe_group
 from fencepost.cli.group_resets import Target, planned, read_offsets, reset_rows
 from fencepost.cli.group_transfers import export_groups, import_groups
@@ -52,6 +53,7 @@ def groups() -> None:
 
 groups.add_command(dead_letters)
 groups.add_command(redeliver)
+groups.add_command(delete_groups)
 groups.add_command(export_groups)
 groups.add_command(import_groups)
 
@@ -351,21 +353,3 @@ def delete_offsets(bootstrap: str, as_json: bool, group: str, topic: str, partit
     words = f"deleted offsets of {len(chosen)} partition{'s' if len(chosen) != 1 else ''} of {topic} in {group}"
     deleted = {"group": group, "topic": topic, "partitions": sorted(place.partition for place in chosen)}
     print_done(Done(words, deleted), as_json=as_json)
-
-
-@groups.command()
-@bootstrap_option
-@json_option
-@click.argument("group", shell_complete=group_names)
-@yes_option("This deletes the group and its offsets. Continue?")
-def delete(bootstrap: str, as_json: bool, group: str) -> None:
-    """Delete a group without members, and its offsets."""
-    with admin_client(bootstrap) as admin:
-        outcome = admin.delete_groups([group])[group]
-    if outcome == "GroupIdNotFoundError":
-        no_such("group", group, "groups")
-    if outcome == "NonEmptyGroupError":
-        raise click.ClickException(f"group {group!r} has members; stop them, then delete it")
-    if outcome != "OK":
-        raise click.ClickException(f"group {group!r} was not deleted: {outcome}")
-    print_done(Done(f"deleted {group}", {"group": group, "deleted": True}), as_json=as_json)

@@ -50,6 +50,12 @@ def typed(question: str) -> str:
     return answer_to(question)
 
 
+def check_answerable(is_sure: bool) -> None:
+    """Raise UsageError, before any work, if a question will be asked and nobody can answer it."""
+    if not is_sure:
+        _check_terminal("This asks before it changes anything.", "--yes")
+
+
 def _check_terminal(question: str, option: str) -> None:
     if not is_answerable():
         raise click.UsageError(f"{question} There is no terminal to answer at; {option} answers beforehand")

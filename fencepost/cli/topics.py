@@ -310,7 +310,7 @@ def grow(
     """
     from fencepost.cli.topic_changes import Outcome, fail_for, grow_topics
 
-    check_choice(names, patterns, "topics")
+    check_choice(names, patterns, "topics", is_asked=bool(patterns) and not (is_sure or dry_run))
     chosen = choose_topics(bootstrap, names, patterns)
     before = {topic.name: topic.partitions_count for topic in chosen.topics}
     check_count(len(before), expect, "topics")
@@ -368,7 +368,7 @@ def delete(
     """
     from fencepost.cli.topic_changes import Outcome, delete_topics, fail_for
 
-    check_choice(names, patterns, "topics")
+    check_choice(names, patterns, "topics", is_asked=not (is_sure or dry_run))
     chosen = choose_topics(bootstrap, names, patterns)
     check_count(len(chosen.topics), expect, "topics")
     if dry_run or not is_sure:

@@ -67,7 +67,7 @@ def test_a_pattern_of_everything_needs_the_number() -> None:
 
 
 def test_a_name_or_a_pattern_is_needed() -> None:
-    check_choice(["a"], [], "topics")
+    check_choice(["a"], [], "topics", is_asked=True)
     check_choice([], ["a*"], "topics")
     with pytest.raises(click.UsageError, match="name the topics, or choose them with --pattern"):
         check_choice([], [], "topics")
@@ -79,6 +79,9 @@ def test_one_is_no_plural() -> None:
 
 def test_without_a_terminal_nothing_is_asked_and_nothing_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "is_answerable", lambda: False)
+    check_choice(["a"], [], "topics")
+    with pytest.raises(click.UsageError, match="no terminal to answer at; --yes answers beforehand"):
+        check_choice(["a"], [], "topics", is_asked=True)
     for arguments, option in (((), "--yes"), (("--of-everything", "*"), "--expect")):
         refused = run(*arguments, answer="y\n")
         assert (refused.exit_code, refused.stdout) == (2, "")

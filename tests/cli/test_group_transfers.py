@@ -77,6 +77,7 @@ def during_the_question(monkeypatch: pytest.MonkeyPatch, change: Callable[[], ob
     def answer(_question: str) -> None:
         change()
 
+    monkeypatch.setattr(questions, "is_answerable", lambda: True)
     monkeypatch.setattr(questions, "ask", answer)
 
 

@@ -60,6 +60,7 @@ def test_a_topic_that_was_made_again_after_the_preview_stays(fencepost: Any, mon
         assert run(fencepost, "delete", "again", "--yes").exit_code == 0
         assert run(fencepost, "create", "again", "-p", "1").exit_code == 0
 
+    monkeypatch.setattr(questions, "is_answerable", lambda: True)
     monkeypatch.setattr(questions, "ask", made_again)
     result = run(fencepost, "delete", "again", "steady")
     assert result.exit_code == 1

@@ -172,7 +172,7 @@ def test_what_commands_have_done_is_read_by_programs(broker: BrokerProcess, run:
     group = unique("done")
     run("produce", topic, input="1\n")
     run("consume", topic, "--group", group, "--from-beginning", "-n", "1")
-    assert json.loads(run("groups", "delete", group, "--yes", "--json").stdout)["deleted"] is True
+    assert json.loads(run("groups", "delete", group, "--yes", "--json").stdout)[0]["deleted"] is True
 
 
 def test_the_dead_letters_of_a_share_group_are_shown(run: Run, broker: BrokerProcess, unique: Unique) -> None:

@@ -41,6 +41,8 @@ STEPS = [
     "groups describe g",
     "groups describe g --members",
     "groups delete-offsets g orders --yes",
+    "groups delete --pattern g* --dry-run",
+    "groups delete g nobody --yes !",
     "transactions list",
     "transactions list --hanging",
     "transactions describe tx",
