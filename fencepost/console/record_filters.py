@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,7 +62,7 @@ class Filter:
             wanted = self.contains.encode()
             if not any(wanted in piece for piece in shown.pieces()):
                 return False
-        return not self.field or any(self._compares(one) for one in values_at(shown.value.text, self.field))
+        return not self.field or any(self._compares(one) for one in values_at(document_of(shown), self.field))
 
     def _takes_header(self, shown: Shown) -> bool:
         return any(
@@ -100,14 +101,19 @@ def text_of(value: Any) -> str:
     )
 
 
-def values_at(text: str | None, path: tuple[str, ...]) -> Iterator[Any]:
-    """The values at a path of a JSON text; none if it is no JSON."""
-    if text is None:
-        return
-    try:
-        document = parse(text)
-    except JsonError:
-        return
+def document_of(shown: Shown) -> Any:
+    """The value as JSON, in whichever format it is shown: read by its schema, or from its bytes; None if it is none."""
+    if shown.value.data is not None:
+        return shown.value.data
+    for text in (shown.value.text, shown.record.value):
+        if text is not None:
+            with suppress(JsonError):
+                return parse(bytes(text) if not isinstance(text, str) else text)
+    return None
+
+
+def values_at(document: Any, path: tuple[str, ...]) -> Iterator[Any]:
+    """The values at a path of a JSON document."""
     found = [document]
     for name in path:
         found = [one for value in found for one in _step(value, name)][:MOST_VALUES]

@@ -87,8 +87,9 @@ class Found(NamedTuple):
 class Cursor:
     """A place in a partition. position: the offset of the next record, or backwards, the offset behind it.
 
-    limit: its end, in the same sense. bound: estimated time of the next record, in ms. reach: the offset up to which
-    `rows` are complete.
+    limit: its end, in the same sense. bound: estimated time of the next record, in ms. rows: records to give next.
+    waiting: batches behind them, each with the range of its offsets that counts. reach: the offset up to which both are
+    complete.
     """
 
     def __init__(self, partition: PartitionState, position: int, limit: int, step: int) -> None:
@@ -98,18 +99,22 @@ class Cursor:
         self.step = step
         self.bound = math.nan
         self.rows: deque[ShownRecord] = deque()
+        self.waiting: deque[Waiting] = deque()
         self.held_bytes = 0
 
     def set_bound(self) -> None:
         """Take the time of the first row. That of a marker does not count: a record of old times that was written in a
         transaction now has a marker of now.
         """
-        if self.rows[0].record is not None or math.isnan(self.bound):
+        if self.rows and (self.rows[0].record is not None or math.isnan(self.bound)):
             self.bound = self.rows[0].timestamp_ms
+        elif not self.rows and self.waiting and not self.waiting[0].batch.header.is_control:
+            self.bound = self.waiting[0].batch.header.max_timestamp_ms
 
     def forget(self) -> None:
         """Drop the rows: they are read again when their turn comes."""
         self.rows.clear()
+        self.waiting.clear()
         self.held_bytes = 0
         self.reach = self.position
 
@@ -169,7 +174,7 @@ class Scan:
         while self._turns:
             _, index = self._turns[0]
             cursor = self._cursors[index]
-            if not cursor.rows and self._is_done(cursor):
+            if not cursor.rows and not cursor.waiting and self._is_done(cursor):
                 heapq.heappop(self._turns)
                 continue
             spent = self._budget.spent()
@@ -179,7 +184,10 @@ class Scan:
                 return None
             if cursor.rows:
                 return self._take(cursor)
-            await self._read(cursor)
+            if cursor.waiting:
+                await self._decode(cursor)
+            else:
+                await self._read(cursor)
         self.ended = "complete"
         return None
 
@@ -210,17 +218,41 @@ class Scan:
     def _take(self, cursor: Cursor) -> Found:
         assert self._turns is not None
         row = cursor.rows.popleft()
-        if cursor.rows:
-            cursor.position = row.offset if self._is_backwards else row.offset + 1
-            cursor.set_bound()
-        else:
-            cursor.position = cursor.reach
-            self._held_bytes -= cursor.held_bytes
-            cursor.held_bytes = 0
+        cursor.position = row.offset if self._is_backwards else row.offset + 1
+        if not cursor.rows and not cursor.waiting:
+            self._finish(cursor)
+        cursor.set_bound()
         self._budget.records += 1
         self._has_moved = True
         self._take_turn(cursor)
         return Found(cursor.partition, row)
+
+    def _finish(self, cursor: Cursor) -> None:
+        """All that was read of a partition has been given."""
+        self._has_moved |= cursor.position != cursor.reach
+        cursor.position = cursor.reach
+        self._held_bytes -= cursor.held_bytes
+        cursor.held_bytes = 0
+
+    async def _decode(self, cursor: Cursor) -> None:
+        """Read the records of the next batch that waits: those of others may never be wanted."""
+        one = cursor.waiting.popleft()
+        try:
+            rows = [
+                row for row in shown_records([one.batch], one.outcomes, one.first) if one.first <= row.offset < one.end
+            ]
+        except UNREADABLE as error:
+            self._held_bytes -= cursor.held_bytes
+            cursor.forget()
+            self.failed[cursor.partition.index] = f"it has a batch that cannot be read: {error}"
+            return
+        cursor.rows.extend(reversed(rows) if self._is_backwards else rows)
+        if not rows and not cursor.waiting:
+            self._finish(cursor)
+        cursor.set_bound()
+        self._take_turn(cursor)
+        if len(rows) >= RECORDS_PER_STEP:
+            await asyncio.sleep(0)
 
     def _take_turn(self, cursor: Cursor) -> None:
         assert self._turns is not None
@@ -266,7 +298,7 @@ class Scan:
     async def _read(self, cursor: Cursor) -> None:
         assert self._turns is not None
         try:
-            rows, reach, size_bytes = await (self._before(cursor) if self._is_backwards else self._from(cursor))
+            waiting, reach, size_bytes = await (self._before(cursor) if self._is_backwards else self._from(cursor))
         except ClusterError as error:
             try:
                 is_mended = await self._mend(cursor, error)
@@ -277,12 +309,12 @@ class Scan:
             return
         self._failing_since_s = None
         cursor.reach = reach
-        if not rows:
+        if not waiting:
             self._has_moved |= cursor.position != reach
             cursor.position = reach
             cursor.step = min(cursor.step * 4, LONGEST_STEP)
             return
-        cursor.rows.extend(reversed(rows) if self._is_backwards else rows)
+        cursor.waiting.extend(reversed(waiting) if self._is_backwards else waiting)
         cursor.held_bytes = size_bytes
         self._held_bytes += size_bytes
         cursor.set_bound()
@@ -332,14 +364,14 @@ class Scan:
             self._held_bytes -= cursor.held_bytes
             cursor.forget()
 
-    async def _from(self, cursor: Cursor) -> tuple[list[ShownRecord], int, int]:
-        """The records from the cursor's position on: of one Fetch."""
+    async def _from(self, cursor: Cursor) -> tuple[list[Waiting], int, int]:
+        """The batches from the cursor's position on: of one Fetch."""
         piece = await self._piece(cursor, cursor.position)
-        rows = await _rows_of(piece, cursor.partition, cursor.position, cursor.limit)
-        return rows, min(cursor.limit, piece.next_offset), piece.size_bytes
+        waiting = _waiting_of(piece, cursor.position, cursor.limit)
+        return waiting, min(cursor.limit, piece.next_offset), piece.size_bytes
 
-    async def _before(self, cursor: Cursor) -> tuple[list[ShownRecord], int, int]:
-        """The records before the cursor's position: from so far back that one or two Fetches reach it."""
+    async def _before(self, cursor: Cursor) -> tuple[list[Waiting], int, int]:
+        """The batches before the cursor's position: from so far back that one or two Fetches reach it."""
         end = cursor.position
         first = at = max(cursor.limit, end - cursor.step)
         pieces: list[Piece] = []
@@ -356,8 +388,8 @@ class Scan:
                 pieces = []
         if sum(one.size_bytes for one in pieces) > BLOCK_BYTES:
             cursor.step = max(1, (end - first) // 4)
-        rows = [row for piece in pieces for row in await _rows_of(piece, cursor.partition, first, end)]
-        return rows, first, sum(one.size_bytes for one in pieces)
+        waiting = [one for piece in pieces for one in _waiting_of(piece, first, end)]
+        return waiting, first, sum(one.size_bytes for one in pieces)
 
     async def _piece(self, cursor: Cursor, at: int) -> Piece:
         """The batches of one Fetch from an offset on, and how their transactions stand."""
@@ -401,20 +433,21 @@ class Piece(NamedTuple):
     size_bytes: int
 
 
-async def _rows_of(piece: Piece, partition: PartitionState, first: int, end: int) -> list[ShownRecord]:
-    """Records of a piece from `first` up to `end`, exclusive, in steps short enough for others to get their turn."""
-    found: list[ShownRecord] = []
-    since_step = 0
-    for batch in piece.batches:
-        if batch.header.base_offset >= end:
-            break
-        assert piece.outcomes is not None
-        try:
-            found += [row for row in shown_records([batch], piece.outcomes, first) if row.offset < end]
-        except UNREADABLE as error:
-            raise ClusterError(f"{partition.name} has a batch that cannot be read: {error}") from None
-        since_step += batch.header.records_count
-        if since_step >= RECORDS_PER_STEP:
-            since_step = 0
-            await asyncio.sleep(0)
-    return found
+class Waiting(NamedTuple):
+    """A batch that was not decoded yet, of which the offsets from `first` up to `end`, exclusive, count."""
+
+    batch: Batch
+    outcomes: Outcomes
+    first: int
+    end: int
+
+
+def _waiting_of(piece: Piece, first: int, end: int) -> list[Waiting]:
+    outcomes = piece.outcomes
+    if outcomes is None:
+        return []
+    return [
+        Waiting(one, outcomes, first, end)
+        for one in piece.batches
+        if one.header.base_offset < end and one.header.last_offset >= first
+    ]
