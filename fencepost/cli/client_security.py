@@ -225,12 +225,16 @@ def current_security() -> ClientSecurity:
 def current_transport() -> ClientSecurity:
     """As `current_security`, without who logs in: for a program at which each person logs in. Raises ClickException."""
     try:
-        known = _known(current_properties(click.get_current_context()))
-        protocol, tls = _protocol_and_tls(known)
-        mechanism = _one_of(known, "sasl.mechanism", "", MECHANISMS) or None
+        return transport_of(current_properties(click.get_current_context()))
     except WrongPropertiesError as error:
         raise click.ClickException(str(error)) from None
-    return ClientSecurity(protocol, tls, mechanism)
+
+
+def transport_of(properties: Properties) -> ClientSecurity:
+    """The security of a client's properties, without who logs in. Raises WrongPropertiesError."""
+    known = _known(properties)
+    protocol, tls = _protocol_and_tls(known)
+    return ClientSecurity(protocol, tls, _one_of(known, "sasl.mechanism", "", MECHANISMS) or None)
 
 
 def _protocol_and_tls(known: Properties) -> tuple[str, ssl.SSLContext | None]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from fencepost.cli.client_security import current_transport
 from fencepost.cli.connection import bootstrap_option
@@ -22,6 +24,12 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command()
 @bootstrap_option
+@click.option(
+    "--config",
+    type=_FILE,
+    metavar="FILE",
+    help="Clusters, roles, OpenID Connect and the server, in TOML; other options do not go with it, but --listen.",
+)
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Where to serve pages."
 )
@@ -83,9 +91,28 @@ def console(bootstrap: str, **chosen: Any) -> None:
         click.echo(f"the console needs {library}, which is not installed: pip install 'fencepost[console]'", err=True)
         sys.exit(EXIT_NOT_RUN)
     try:
-        serve(_options(bootstrap, chosen))
+        serve(_options(bootstrap, chosen) if chosen["config"] is None else _options_of_file(chosen))
     except (OptionError, OSError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def _options_of_file(chosen: Mapping[str, Any]) -> ConsoleOptions:
+    """Raises OptionError."""
+    from fencepost.cli.console_file import read_config
+    from fencepost.console.options import OptionError, parse_address
+
+    context = click.get_current_context()
+    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    others = [name for name in given if name not in ("config", "listen")]
+    if others:
+        raise OptionError(
+            f"--{others[0].replace('_', '-')} does not go with --config: write it into {chosen['config']}"
+        )
+    options = read_config(chosen["config"])
+    if "listen" in given:
+        host, port = parse_address(chosen["listen"])
+        options = replace(options, listen_host=host, listen_port=port)
+    return options
 
 
 def _options(bootstrap: str, chosen: Mapping[str, Any]) -> ConsoleOptions:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fencepost.client.log_in import Credentials
+from fencepost.client.session import ClientOptions
 from fencepost.console.roles import Role
 from fencepost.schemas.masking import Rules
 from fencepost.schemas.options import RegistryOptions
@@ -44,10 +44,33 @@ class ClusterOptions:
     name: str = "cluster"
     cluster_id: str | None = None
     roles: Mapping[Role, frozenset[str]] | None = None
-    logins: Mapping[Role, Credentials] = field(default_factory=dict, repr=False)
+    logins: Mapping[Role, ClientOptions] = field(default_factory=dict, repr=False)
     passes_token: bool = False
     registry: RegistryOptions | None = None
     masking: Rules | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class OidcOptions:
+    """The OpenID Connect provider that names people.
+
+    issuer: the URL that its tokens have, too. client_secret: None for a public client. claim: path of the claim with
+    the values that give roles. name_claim: claim of the name to show; None for the first that there is. default_role:
+    the one of a person without a value that gives one; None refuses. skew_s: difference of clocks that is allowed.
+    ca_file: certificates of its authorities, in PEM, in place of the system's. url: the console's own, as people's
+    browsers have it.
+    """
+
+    issuer: str
+    client_id: str
+    url: str
+    client_secret: str | None = field(default=None, repr=False)
+    claim: str = "groups"
+    name_claim: str | None = None
+    scopes: tuple[str, ...] = ("openid", "profile", "email")
+    default_role: Role | None = None
+    skew_s: int = 60
+    ca_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +106,7 @@ class ConsoleOptions(ClusterOptions):
     has_hsts: bool = True
     audit_path: str | None = None
     clusters: tuple[ClusterOptions, ...] = ()
+    oidc: OidcOptions | None = None
     idle_s: float = IDLE_S
     lifetime_s: float = LIFETIME_S
 

@@ -20,10 +20,10 @@ from tests.support.broker_process import BrokerProcess
 class RunningConsole:
     """A console in a thread, on a port of its own."""
 
-    def __init__(self, options: ConsoleOptions) -> None:
+    def __init__(self, options: ConsoleOptions, port: int = 0) -> None:
         self.bootstrap = options.bootstrap
         self.app = make_app(options)
-        config = uvicorn.Config(self.app, host="127.0.0.1", port=0, log_level="warning", lifespan="on")
+        config = uvicorn.Config(self.app, host="127.0.0.1", port=port, log_level="warning", lifespan="on")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
 

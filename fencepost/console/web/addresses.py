@@ -15,6 +15,11 @@ _LINK: Final = re.compile(rf' (href|action|formaction|data-address)="/(?!/|{_OF_
 _ADDRESS: Final = re.compile(rf"/(?!/|\\|{_OF_NO_CLUSTER})")
 
 
+def is_local(address: str) -> bool:
+    """Whether an address leads to a page of this site: `//host` and `/\\host` are addresses elsewhere."""
+    return address.startswith("/") and address[1:2] not in ("/", "\\") and address.isprintable()
+
+
 def base_of(cluster: str) -> str:
     """The beginning of a cluster's addresses."""
     return f"{PREFIX}/{cluster}"

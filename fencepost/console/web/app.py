@@ -15,9 +15,9 @@ from starlette.routing import BaseRoute, Mount, Route
 from fencepost.client.errors import ClusterError, LogInNeededError, LogInRefusedError
 from fencepost.console.options import ConsoleOptions
 from fencepost.console.web import changes, choosing
-from fencepost.console.web.addresses import PREFIX, with_base
+from fencepost.console.web.addresses import PREFIX, is_local, with_base
 from fencepost.console.web.clusters import ShownCluster
-from fencepost.console.web.console import THEMES, Console, NoRoleError, error_page, wants_json
+from fencepost.console.web.console import THEMES, Console, NoRoleError, error_page, here, wants_json
 from fencepost.console.web.forms import read_form
 from fencepost.console.web.guard import Guard
 from fencepost.console.web.log_in import LogIn
@@ -25,7 +25,7 @@ from fencepost.console.web.pages import PAGES
 from fencepost.console.web.rendering import static_files
 from fencepost.console.web.roles import needed_role
 from fencepost.console.web.sessions import Browser
-from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit
+from fencepost.console.web.visit import BadFormError, NotFoundError, Page, Visit, with_query
 
 logger = logging.getLogger("fencepost.console")
 
@@ -42,7 +42,7 @@ def _endpoint(console: Console, function: PageFunction) -> Callable[[Request], A
 
 
 async def _visit(console: Console, request: Request, function: PageFunction) -> Response:
-    browser = console.browser_of(request)
+    browser = await console.kept_browser(request)
     try:
         cluster = console.cluster_of(request)
     except NotFoundError as error:
@@ -73,6 +73,9 @@ async def _in_cluster(
     try:
         result = await function(visit)
     except (LogInNeededError, LogInRefusedError) as error:
+        if console.people is not None:
+            # Nobody logs in here as a user of the cluster: the console's own user, or the person's token, is refused.
+            return console.render(request, browser, error_page(error), cluster, session)
         cluster.refused_log_in(error.mechanisms if isinstance(error, LogInNeededError) else ())
         browser.end_session(cluster.name)
         response = await _to_log_in(console, request, browser, cluster)
@@ -89,15 +92,18 @@ async def _in_cluster(
 
 async def _to_log_in(console: Console, request: Request, browser: Browser, cluster: ShownCluster) -> Response | None:
     """The way to the log-in; None if the cluster needs none after all."""
-    try:
-        await cluster.learn_mechanisms()
-    except ClusterError as error:
-        return console.render(request, browser, error_page(error), cluster)
-    if not cluster.needs_log_in:
-        return None
+    if console.people is None:
+        try:
+            await cluster.learn_mechanisms()
+        except ClusterError as error:
+            return console.render(request, browser, error_page(error), cluster)
+        if not cluster.needs_log_in:
+            return None
     if wants_json(request):
         return JSONResponse({"error": "log in first"}, 401)
-    return RedirectResponse("/log-in", 303)
+    if console.people is None or request.method != "GET":
+        return RedirectResponse("/log-in", 303)
+    return RedirectResponse(with_query("/log-in", to=here(request)), 303)
 
 
 class _Answers:
@@ -132,9 +138,7 @@ class _Answers:
     async def theme(self, request: Request) -> Response:
         chosen = request.query_params.get("to", "system")
         back = request.query_params.get("back", "/")
-        # Only a path of this site: `//host` and `/\\host` are addresses elsewhere.
-        safe = back if back.startswith("/") and back[1:2] not in ("/", "\\") else "/"
-        response = RedirectResponse(safe, 303)
+        response = RedirectResponse(back if is_local(back) else "/", 303)
         if chosen in THEMES:
             response.set_cookie("theme", chosen, max_age=365 * 86_400, samesite="strict", httponly=True, path="/")
         return response
@@ -176,6 +180,9 @@ def make_app(options: ConsoleOptions) -> Starlette:
         Route("/clusters", choosing.endpoint(console)),
         Mount(f"{PREFIX}/{{cluster}}", routes=of_a_cluster),
     ]
+    if console.people is not None:
+        routes += [Route("/oidc/log-in", log_in.begin), Route("/oidc/callback", log_in.finish)]
+        routes += [Route("/log-in", log_in.log_in)]
     if console.has_several:
         # Old addresses, and those of no cluster: people choose one, and go on with the same page.
         routes += [Route(address, choosing.endpoint(console)) for address in (*PAGES, "/log-in")]

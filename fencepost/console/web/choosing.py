@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from fencepost.client.errors import ClusterError
 from fencepost.console.web.addresses import base_of
 from fencepost.console.web.clusters import ShownCluster
-from fencepost.console.web.console import Console, NoRoleError
+from fencepost.console.web.console import Console, NoRoleError, here
 from fencepost.console.web.sessions import Browser
-from fencepost.console.web.visit import Page
+from fencepost.console.web.visit import Page, with_query
 
 LONGEST_WAIT_S: Final = 1.5
 """A cluster that does not answer by then is shown without its state."""
@@ -38,9 +38,13 @@ def endpoint(console: Console) -> Callable[[Request], Awaitable[Response]]:
     """The route that shows the clusters. An address of another page leads on to that page, in the chosen cluster."""
 
     async def answer(request: Request) -> Response:
-        browser = console.browser_of(request)
+        browser = await console.kept_browser(request)
+        if console.people is not None and browser.person is None:
+            response: Response = RedirectResponse(with_query("/log-in", to=here(request)), 303)
+            console.set_cookie(request, response, browser)
+            return response
         page = request.url.path if request.url.path not in ("/clusters", "/log-in") else "/"
-        rest = page + (f"?{request.url.query}" if request.url.query else "")
+        rest = page + here(request)[len(request.url.path) :]
         choices = await asyncio.gather(
             *(_choice(console, browser, cluster, rest) for cluster in console.clusters.values())
         )

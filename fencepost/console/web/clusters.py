@@ -65,11 +65,11 @@ class ShownCluster:
 
     def client_of(self, role: Role) -> Cluster:
         """The client that all people of a role share: of the role's own user, or of none."""
-        credentials = self.options.logins.get(role)
-        if credentials is None:
+        login = self.options.logins.get(role)
+        if login is None:
             return self.shared
         if role not in self._by_role:
-            self._by_role[role] = self.client(credentials)
+            self._by_role[role] = WatchedCluster(self.options.bootstrap, login, self._learn_id)
         return self._by_role[role]
 
     async def learn_mechanisms(self) -> None:

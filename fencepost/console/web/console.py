@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -17,9 +17,12 @@ from fencepost.console.web.addresses import base_of, links_with_base, with_base
 from fencepost.console.web.clusters import ShownCluster
 from fencepost.console.web.rendering import make_environment
 from fencepost.console.web.roles import needed_role
-from fencepost.console.web.sessions import COOKIE, Browser, Session, Sessions
+from fencepost.console.web.sessions import COOKIE, Browser, Person, Session, Sessions
 from fencepost.console.web.visit import BadFormError, NotFoundError, Page, as_json
 from fencepost.protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from fencepost.console.web.people import People
 
 THEMES: Final = ("system", "light", "dark")
 REFRESH: Final = "fencepost-refresh"
@@ -47,6 +50,12 @@ class Console:
         self.clusters = {one.name: ShownCluster(one) for one in options.every_cluster}
         self.readers = Readers()
         self.templates = make_environment()
+        self.people: People | None = None
+        if options.oidc is not None:
+            # Only here: its libraries are those of an extra.
+            from fencepost.console.web.people import People
+
+            self.people = People(options.oidc, passes_tokens=any(one.passes_token for one in options.every_cluster))
 
     @property
     def has_several(self) -> bool:
@@ -85,17 +94,45 @@ class Console:
         by_itself = REFRESH in request.headers or "text/event-stream" in request.headers.get("accept", "")
         return self.sessions.find(request.cookies.get(COOKIE), is_use=not by_itself)
 
+    async def kept_browser(self, request: Request) -> Browser:
+        """The browser of a request, as `browser_of`; without its person if the provider knows that one no more."""
+        browser = self.browser_of(request)
+        if self.people is not None and not await self.people.keep(browser):
+            self.sessions.end(browser)
+            browser = self.sessions.begin()
+        return browser
+
+    def come_in(self, browser: Browser, person: Person) -> None:
+        """Begin the sessions of a person whom the provider has named."""
+        for name in list(browser.sessions):
+            browser.end_session(name)
+        browser.person = None
+        self.sessions.renew(browser)
+        browser.person = person
+
     def session_of(self, browser: Browser, cluster: ShownCluster) -> Session | None:
         """The session of a browser at a cluster, or one that begins without a log-in; None if that needs one.
 
         Raises NoRoleError.
         """
         session = browser.sessions.get(cluster.name)
-        if session is None and not cluster.needs_log_in:
+        if session is None and self.people is not None:
+            if browser.person is None:
+                return None
+            session = browser.sessions[cluster.name] = self._session_of_person(browser, browser.person, cluster)
+        elif session is None and not cluster.needs_log_in:
             role = self.role_in(cluster, frozenset({"ANONYMOUS"}), "Somebody without a log-in")
             session = Session(browser, cluster.shared, role)
             browser.sessions[cluster.name] = session
         return session
+
+    def _session_of_person(self, browser: Browser, person: Person, cluster: ShownCluster) -> Session:
+        """Raises NoRoleError."""
+        role = self.role_in(cluster, person.values, person.name)
+        if cluster.options.passes_token:
+            client = cluster.client(Credentials("OAUTHBEARER", "", lambda: person.access_token))
+            return Session(browser, client, role, owns_cluster=True)
+        return Session(browser, cluster.client_of(role), role)
 
     async def log_in(self, browser: Browser, cluster: ShownCluster, credentials: Credentials) -> None:
         """Begin the session of a user. Raises ClusterError, NoRoleError."""
@@ -114,10 +151,12 @@ class Console:
 
     def role_in(self, cluster: ShownCluster, values: frozenset[str], who: str) -> Role:
         """The role of a person in a cluster, by the values of the claim or by the user's name. Raises NoRoleError."""
-        if cluster.options.roles is None:
-            role: Role | None = Role.ADMIN
-        else:
-            role = highest_role(values, cluster.options.roles)
+        roles, oidc = cluster.options.roles, self.options.oidc
+        role = None if roles is None else highest_role(values, roles)
+        if role is None and oidc is not None:
+            role = oidc.default_role
+        elif roles is None:
+            role = Role.ADMIN
         if role is None:
             raise NoRoleError(f"{who} has no role in the cluster {cluster.name}: none of the roles names it")
         return Role.VIEWER if cluster.options.read_only else role
@@ -159,7 +198,7 @@ class Console:
             "base": base,
             "read_at_ms": int((time.time() - page.age_s) * 1000),
             "age_s": page.age_s,
-            "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "here": here(request),
             "search_text": request.query_params.get("q", "") if request.url.path == f"{base}/search" else "",
         }
         html = self.templates.get_template(page.template).render({**page.data, **shown})
@@ -188,6 +227,11 @@ def user_of(browser: Browser, session: Session | None) -> str | None:
     if browser.person is not None:
         return browser.person.name
     return None if session is None else session.cluster.user
+
+
+def here(request: Request) -> str:
+    """The address of a request, on this site."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def wants_json(request: Request) -> bool:

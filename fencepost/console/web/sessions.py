@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from fencepost.client.cluster import Cluster
@@ -23,14 +24,21 @@ from fencepost.console.web.previews import Previews
 COOKIE: Final = "fencepost_console"
 MOST_BROWSERS: Final = 500
 MOST_SAMPLES: Final = 120
+MOST_BEGUN: Final = 8
+
+
+class LogInFailedError(Exception):
+    """A log-in at the provider has come to nothing; the message is a sentence."""
 
 
 @dataclass
 class Person:
-    """Who came by OpenID Connect. subject: the provider's own name for the person, which is never given to another.
+    """A person whom OpenID Connect has named. subject: the provider's own name, which is never given to another.
 
     name: the one to show. values: the texts of the claim that says the roles. access_token: the person's own, by which
-    brokers may be asked; a refresh changes it. id_token: the one that a log-out at the provider wants.
+    brokers may be asked. id_token: the one that a log-out at the provider wants. refresh_token: None if there is none.
+    expires_s: time at which the access token does, in seconds of the Unix epoch; None if the provider does not say.
+    asked_s: time of the last attempt to refresh it.
     """
 
     subject: str
@@ -38,6 +46,28 @@ class Person:
     values: frozenset[str]
     access_token: str = field(default="", repr=False)
     id_token: str = field(default="", repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    expires_s: float | None = None
+    asked_s: float = 0.0
+
+    def take(self, refreshed: Person) -> None:
+        """Have the tokens and the values of a refresh from now on."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(refreshed, one.name))
+
+
+@dataclass(frozen=True)
+class BegunLogIn:
+    """A log-in that has begun at the provider: where the browser goes, and the secrets that its return is checked by.
+
+    leads_to: address of the page to show then.
+    """
+
+    url: str
+    state: str
+    nonce: str = field(repr=False)
+    verifier: str = field(repr=False)
+    leads_to: str = "/"
 
 
 @dataclass
@@ -77,7 +107,7 @@ class Browser:
     """A browser. sessions: by the name of the cluster. person: who came by OpenID Connect; None before, and without.
 
     notice: said once, on the next page that is of no cluster. ends_s: when it ends at the latest, on the clock of
-    `time.monotonic`.
+    `time.monotonic`. begun: log-ins at the provider, by their state.
     """
 
     token: str
@@ -88,6 +118,14 @@ class Browser:
     sessions: dict[str, Session] = field(default_factory=dict)
     person: Person | None = None
     notice: str = ""
+    begun: OrderedDict[str, BegunLogIn] = field(default_factory=OrderedDict)
+    refreshing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def begin(self, log_in: BegunLogIn) -> None:
+        """Remember a log-in at the provider: several tabs may each begin one."""
+        self.begun[log_in.state] = log_in
+        while len(self.begun) > MOST_BEGUN:
+            self.begun.popitem(last=False)
 
     def accepts(self, csrf: str) -> bool:
         """Whether a form came from a page of this browser's."""

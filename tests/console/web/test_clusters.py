@@ -9,6 +9,7 @@ import pytest
 from fencepost.client.cluster import Cluster
 from fencepost.client.errors import LogInNeededError
 from fencepost.client.log_in import Credentials
+from fencepost.client.session import ClientOptions
 from fencepost.client.view import ClusterView
 from fencepost.console.options import ClusterOptions
 from fencepost.console.roles import Role
@@ -50,7 +51,7 @@ async def test_an_id_that_is_configured_is_the_only_one(monkeypatch: pytest.Monk
 
 
 def test_a_role_has_a_client_of_its_own_user_and_the_others_share_one() -> None:
-    login = Credentials("PLAIN", "console-admin", "secret")
+    login = ClientOptions(None, Credentials("PLAIN", "console-admin", "secret"))
     cluster = ShownCluster(ClusterOptions(BOOTSTRAP, logins={Role.ADMIN: login}))
     assert cluster.client_of(Role.ADMIN) is cluster.client_of(Role.ADMIN)
     assert cluster.client_of(Role.ADMIN).user == "console-admin"

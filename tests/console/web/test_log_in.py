@@ -66,3 +66,17 @@ def test_a_log_out_without_the_secret_of_the_session_ends_nothing() -> None:
         (known,) = [one for one in console.app.state.console.sessions._browsers.values() if one.has_logged_in]
         browser.post("/log-out", data={"csrf": known.csrf})
         assert browser.get("/topics").url.path == "/log-in"
+
+
+@pytest.mark.usefixtures("secured")
+def test_passwords_cannot_be_tried_at_will() -> None:
+    with RunningConsole(ConsoleOptions(**OPTIONS)) as console, console.browser() as browser:  # type: ignore[arg-type]
+        said = ""
+        for number in range(11):
+            form = fields(browser.get("/log-in").text, "alice", f"guess-{number}")
+            said = text_of(browser.post("/log-in", data=form).text)
+            assert ("Too many log-ins have failed" in said) == (number == 10)
+        form = fields(browser.get("/log-in").text, "alice", "alice")
+        assert "Too many log-ins have failed" in text_of(browser.post("/log-in", data=form).text)
+        form = fields(browser.get("/log-in").text, "mallory", "x")
+        assert "Authentication failed" in text_of(browser.post("/log-in", data=form).text)
