@@ -55,6 +55,7 @@ REASONS = (
     "needs Kubernetes",
     "needs a checkout",
     "needs a release",
+    "needs a schema registry",
     "needs a secured broker",
     "needs an editor",
     "needs root",
