@@ -6,6 +6,7 @@ import pytest
 from kafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
     KafkaConnectionError,
     NotCoordinatorError,
 )
@@ -50,7 +51,9 @@ def test_a_read_is_repeated_where_the_chosen_broker_is_gone_and_a_change_is_not(
     assert len(client.asked) == READS_TRIED
 
 
-@pytest.mark.parametrize("error", [CoordinatorLoadInProgressError(), NotCoordinatorError()])
+@pytest.mark.parametrize(
+    "error", [CoordinatorLoadInProgressError(), CoordinatorNotAvailableError(), NotCoordinatorError()]
+)
 def test_a_read_is_repeated_while_a_coordinator_moves_or_reads_its_log(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +67,6 @@ def test_a_read_is_repeated_while_a_coordinator_moves_or_reads_its_log(
 
 
 def test_an_error_that_does_not_pass_is_shown_at_once() -> None:
-    client = ClientWithADeadBroker(failures=1, error=CoordinatorNotAvailableError())
-    with pytest.raises(CoordinatorNotAvailableError):
+    client = ClientWithADeadBroker(failures=1, error=GroupAuthorizationFailedError())
+    with pytest.raises(GroupAuthorizationFailedError):
         _RepeatedReads(client).describe_cluster()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -94,11 +95,20 @@ def test_the_choices_are_those_of_the_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "exit_code"),
-    [("KeyboardInterrupt()", 130), ("BrokenPipeError(errno.EPIPE, 'nobody reads')", 1)],
-    ids=["Ctrl-C", "closed pipe"],
+    ("error", "is_read", "exit_code", "words"),
+    [
+        ("KeyboardInterrupt()", True, 130, ""),
+        ("BrokenPipeError(errno.EPIPE, 'nobody reads')", False, 141, ""),
+        ("BrokenPipeError(errno.EPIPE, 'gone')", True, 1, "Error: a connection was closed: gone\n"),
+    ],
+    ids=["Ctrl-C", "closed pipe", "broken connection"],
 )
-def test_a_start_that_is_interrupted_ends_as_every_command_does(error: str, exit_code: int) -> None:
+def test_a_start_that_is_interrupted_ends_as_every_command_does(
+    error: str, is_read: bool, exit_code: int, words: str
+) -> None:
+    reader, writer = os.pipe()
+    if not is_read:
+        os.close(reader)
     program = f"""
 import errno, sys, fencepost.cli.main
 import fencepost.broker.process.serve
@@ -107,5 +117,10 @@ fencepost.broker.process.serve.serve = serve
 sys.argv = ["fencepost", "serve"]
 fencepost.cli.main.main()
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
-    assert (ended.returncode, ended.stderr) == (exit_code, "")
+    ended = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=20, check=False
+    )
+    os.close(writer)
+    if is_read:
+        os.close(reader)
+    assert (ended.returncode, ended.stderr) == (exit_code, words)
