@@ -32,6 +32,14 @@ def test_what_a_command_shows_or_has_done_a_program_can_read() -> None:
     assert {name for name, options in commands(fencepost) if "--json" not in options} == SERVING | PRINTING_A_FILE
 
 
+def test_every_command_that_asks_a_broker_takes_profiles_and_properties() -> None:
+    keeping = {"profile create", "profile set"}
+    asking = {name: options for name, options in commands(fencepost) if "--bootstrap" in options}
+    assert keeping < set(asking)
+    expected = {"-b", "--bootstrap-server", "--profile", "--command-config", "-X"}
+    assert {name for name, options in asking.items() if not expected <= options} == keeping
+
+
 def test_what_answers_a_question_beforehand_is_called_yes() -> None:
     forced = {name for name, options in commands(fencepost) if "--force" in options and "--yes" not in options}
     assert forced == set()
