@@ -23,7 +23,7 @@ from fencepost.protocol.headers import read_response_header, response_header_ver
 from fencepost.protocol.messages import RESPONSES
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from fencepost.protocol.primitives import ZERO_UUID, DecodeError
+from fencepost.protocol.primitives import ZERO_UUID, DecodeError, EncodeError
 from fencepost.protocol.schema import decode, schema_of
 
 if TYPE_CHECKING:
@@ -102,10 +102,14 @@ class Session:
         return best
 
     def prepare(self, request: Any, at_version: int | None = None, *, at_most: int | None = None) -> Sent:
-        """Encode a request. Raises NotServedError."""
+        """Encode a request. Raises NotServedError; ClusterError: a value is longer than its field."""
         chosen = self.version_of(request, at_most) if at_version is None else at_version
         number = next(self._numbers)
-        return Sent(number, request, chosen, request_frame(number, self._client_id, request, chosen))
+        try:
+            frame = request_frame(number, self._client_id, request, chosen)
+        except EncodeError as error:
+            raise ClusterError(f"it cannot be asked: {error}") from None
+        return Sent(number, request, chosen, frame)
 
     def frame_bytes(self, length: bytes) -> int:
         """Read an answer's length from its first four bytes. Raises UnreachableError for one that no broker sends."""

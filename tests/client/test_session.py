@@ -148,3 +148,10 @@ def test_a_mechanism_that_a_broker_lacks_is_answered_with_those_that_it_has() ->
     with pytest.raises(LogInNeededError) as needed:
         opening.send(frame_of(sent, reply))
     assert needed.value.mechanisms == ("SCRAM-SHA-256",)
+
+
+def test_a_value_that_is_longer_than_its_field_is_an_error_of_its_user() -> None:
+    session = opened({ApiKey.FIND_COORDINATOR: (4, 6)})
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g" * 40_000])
+    with pytest.raises(ClusterError, match=r"it cannot be asked: .*longer than 32767 bytes"):
+        session.prepare(request)

@@ -29,7 +29,7 @@ GONE: Final = "not there"
 class Preview:
     """A change as it was shown.
 
-    change_id: of the audit's lines on it. asked: digest of the change's name and fields. place: the cluster and the
+    change_id: the id in the audit's lines on it. asked: digest of the change's name and fields. place: cluster and
     user. shown_s: monotonic time. answer: the result, from the first post of its form on.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -273,6 +274,8 @@ async def prepare_quota(visit: Visit, form: Form) -> Change:
             value = float(form.get("value", ""))
         except ValueError:
             raise BadFormError("the value must be a number") from None
+        if not math.isfinite(value):
+            raise BadFormError("the value must be a finite number")
     await alter_quota(visit.cluster, entity, key, value, validate_only=True)
     who = entity_text(entity)
     known = {(one.entity, one.key): one.value for one in await read_quotas(visit.cluster)}

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from tests.console.running import RunningConsole, change, get_json, look, options_for, text_of
+from tests.console.running import RunningConsole, change, csrf_in, get_json, look, options_for, text_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
 
@@ -164,6 +164,24 @@ def test_a_value_that_another_person_has_set_meanwhile_is_named(
     mine = refused(browser, kind, typed, mine, " when you looked, ")
     done = browser.post(f"/change/{kind}", data={**mine, "typed_name": typed, "reason": "ticket 7"})
     assert done.status_code == 200, text_of(done.text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("create-topic", {"name": "x" * 40_000}),
+        ("set-quota", {"user": "zoe", "key": "producer_byte_rate", "value": "nan"}),
+        ("set-quota", {"user": "z" * 40_000, "key": "producer_byte_rate", "value": "1"}),
+        ("set-password", {"user": "", "mechanism": "both"}),
+        ("set-log-level", {"broker": "9" * 400, "setting": "broker.log", "value": "DEBUG"}),
+    ],
+)
+def test_input_that_cannot_be_used_is_refused_in_a_sentence(
+    browser: httpx.Client, kind: str, fields: dict[str, str]
+) -> None:
+    answer = browser.post(f"/change/{kind}", data={"csrf": csrf_in(browser.get("/topics").text), **fields})
+    assert answer.status_code in (422, 502)
+    assert "The console itself failed" not in answer.text
 
 
 def test_a_user_that_was_removed_meanwhile_is_named(browser: httpx.Client) -> None:
