@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from fencepost.cli.commands import fencepost
+from fencepost.cli.other_brokers import other_brokers_section
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "command-line.md"
 HELP_WIDTH = 100
@@ -74,7 +75,7 @@ prints.
 
 def command_line_page() -> str:
     """The whole page."""
-    return INTRODUCTION + "\n".join(_sections(fencepost, None, "fencepost"))
+    return INTRODUCTION + other_brokers_section() + "\n".join(_sections(fencepost, None, "fencepost"))
 
 
 def _sections(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:

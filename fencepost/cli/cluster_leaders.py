@@ -1,6 +1,7 @@
 """Leaders of a cluster's partitions, for `fencepost cluster`: lists by node and by partition, moves, drains.
 
-All of it goes through Kafka's APIs, so most of it works with other brokers, too.
+All of it goes through Kafka's APIs. The lists work with other brokers, too. Moves and drains do not: Apache Kafka would
+take the leader of a move for the only replica, and keep the setting of a drain without a meaning.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ DRAIN_SETTING: Final = "fencepost.drain"
 NONE: Final = -1
 """In place of a node's id."""
 LOOK_S: Final = 0.2
+NO_CHOICE: Final = (
+    "only a cluster of several Fencepost brokers chooses leaders like this, and this is none; nothing was changed. "
+    "With Apache Kafka, use kafka-leader-election or kafka-reassign-partitions"
+)
 
 
 class PartitionState(NamedTuple):
@@ -128,6 +133,7 @@ async def read_nodes(cluster: Cluster) -> dict[int, dict[str, Any]]:
         node.broker_id: {
             "node": node.broker_id,
             "state": node.state or (GONE if node.is_fenced else ALIVE),
+            "has_state": bool(node.state),
             "since": format_time(node.since_ms),
             "listeners": [f"{one.name}://{address(one.host, one.port)}" for one in node.listeners]
             or ([] if node.is_fenced else [address(node.host, node.port)]),
@@ -171,8 +177,10 @@ def move(bootstrap: str, topic: str, partition: int, target: int | None, *, wait
             ReassignableTopic,
         )
 
+        nodes = await read_nodes(cluster)
+        _check_chooses_leaders(nodes)
         if target is not None:
-            _check_can_lead(await read_nodes(cluster), target)
+            _check_can_lead(nodes, target)
         replicas = None if target is None else [target]
         wanted = ReassignableTopic(topic, [ReassignablePartition(partition, replicas)])
         reply = await cluster.send(AlterPartitionReassignmentsRequest(topics=[wanted]))
@@ -213,6 +221,7 @@ def drain(bootstrap: str, node_id: int, *, is_over: bool, wait_s: float | None) 
 
         nodes = await read_nodes(cluster)
         _check_can_be_drained(nodes, node_id, is_over=is_over)
+        _check_chooses_leaders(nodes)
         value = None if is_over else "true"
         await alter_settings(cluster, ResourceKind.BROKER, str(node_id), [(DRAIN_SETTING, value)], node_id=node_id)
 
@@ -234,6 +243,12 @@ def drain(bootstrap: str, node_id: int, *, is_over: bool, wait_s: float | None) 
         return f"node {node_id} hands over {nodes[node_id]['leads']} partitions"
 
     return ask_cluster(bootstrap, ask)
+
+
+def _check_chooses_leaders(nodes: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raises ClickException for other brokers than several of Fencepost, which alone tell their states."""
+    if not any(node["has_state"] for node in nodes.values()):
+        raise click.ClickException(NO_CHOICE)
 
 
 def _check_can_lead(nodes: Mapping[int, Mapping[str, Any]], node_id: int) -> None:
