@@ -60,8 +60,7 @@ STEPS: Final[list[tuple[str, str | None]]] = [
     ("transactions abort open-abort --yes", None),
     ("transactions terminate open-terminate --yes", None),
     ("transactions abort-hanging orders 0 --producer-id 999 --yes", "999"),
-    ("cluster move orders 0 --to 1", NO_CHOICE),
-    ("cluster move orders 0 --to any", NO_CHOICE),
+    ("cluster move orders 0 --to 2", "there is no node 2; the nodes are 1"),
     ("cluster drain 1", "no other node is alive"),
     ("cluster drain 1 --resume", NO_CHOICE),
     ("acls add --allow-principal User:alice --operation Read --topic orders", NO_AUTHORIZER),
@@ -147,4 +146,6 @@ def test_each_command_that_asks_a_broker_is_among_them() -> None:
     asking = {name for name, there in OTHER_BROKERS.items() if there is not None}
     assert {command_of(line.split()) or line for line, _ in STEPS} | {"groups export"} >= asking - ELSEWHERE
     refused = {command_of(line.split()) for line, reason in STEPS if reason == NO_CHOICE}
-    assert refused == {name for name, there in OTHER_BROKERS.items() if there is not None and not there.works}
+    # One broker has nobody to move to: tests/cli/test_cluster_leaders.py has two.
+    is_none = {name for name, there in OTHER_BROKERS.items() if there is not None and not there.works}
+    assert refused == is_none - {"cluster move"}
