@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from fencepost.client.connection import Connection
-from fencepost.client.errors import ClusterError, LogInNeededError, UnreachableError, check
+from fencepost.client.errors import ClusterError, LogInNeededError, NoAnswerError, UnreachableError, check
 from fencepost.client.session import ClientOptions
 from fencepost.client.view import (
     ClusterView,
@@ -101,14 +101,26 @@ class Cluster:
         view = await self.view(())
         return await self.send(request, view.controller if view.controller in view.nodes else None)
 
-    async def send_to_all(self, request: Any) -> dict[int, Any]:
-        """Send a request to every broker; by node id the reply, or the ClusterError."""
+    async def send_within(self, request: Any, node_id: int, seconds: float) -> Any:
+        """Send a request to a broker. Raises ClusterError; NoAnswerError if it takes longer."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.send(request, node_id)
+        except TimeoutError:
+            raise NoAnswerError(f"broker {node_id} gave no answer in {seconds:g} s") from None
+
+    async def send_to_all(self, request: Any, seconds: float | None = None) -> dict[int, Any]:
+        """Send a request to every broker; by node id the reply, or the ClusterError. seconds: for each; None for the
+        time of a connection.
+        """
         view = await self.view(())
-        replies = await asyncio.gather(*(self._attempt(request, node_id) for node_id in view.nodes))
+        replies = await asyncio.gather(*(self._attempt(request, node_id, seconds) for node_id in view.nodes))
         return dict(zip(view.nodes, replies, strict=True))
 
-    async def _attempt(self, request: Any, node_id: int) -> Any:
+    async def _attempt(self, request: Any, node_id: int, seconds: float | None) -> Any:
         try:
+            if seconds is not None:
+                return await self.send_within(request, node_id, seconds)
             return await self.send(request, node_id)
         except ClusterError as error:
             return error

@@ -40,7 +40,13 @@ class FetchedRecord(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster, leader: int, places: Sequence[Place], timestamp: int, isolation: int
+    cluster: Cluster,
+    leader: int,
+    places: Sequence[Place],
+    timestamp: int,
+    isolation: int,
+    *,
+    within_s: float | None = None,
 ) -> Mapping[Place, tuple[int, int, int]]:
     """By place (error code, timestamp, offset). timestamp: ms, LATEST or EARLIEST. Raises ClusterError."""
     topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
@@ -52,7 +58,8 @@ async def list_offsets(
         topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in topics.items()],
         timeout_ms=5_000,
     )
-    reply = await cluster.send(request, leader)
+    sending = cluster.send(request, leader) if within_s is None else cluster.send_within(request, leader, within_s)
+    reply = await sending
     return {
         (topic.name, one.partition_index): (one.error_code, one.timestamp, one.offset)
         for topic in reply.topics

@@ -23,6 +23,9 @@ class RunningConsole:
     def __init__(self, options: ConsoleOptions, port: int = 0) -> None:
         self.bootstrap = options.bootstrap
         self.app = make_app(options)
+        readers = self.app.state.console.readers
+        # What a test has just done is on the next page, however busy the machine is.
+        readers.fresh_s, readers.patience_s = 0, 30
         config = uvicorn.Config(self.app, host="127.0.0.1", port=port, log_level="warning", lifespan="on")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,7 +12,8 @@ from fencepost.client.cluster import Cluster
 from fencepost.client.consuming import Place
 from fencepost.client.errors import ClusterError, check, error_name
 from fencepost.console.reading.dead_letters import DeadLetters
-from fencepost.console.reading.topics import PartitionState
+from fencepost.console.reading.sharing import Answer, Reads
+from fencepost.console.reading.topics import BROKER_S, PartitionState
 from fencepost.console.reading.unserved import CONSUMER_OFFSETS, not_asked, unserved
 from fencepost.diagnosis.lag import Lag, ReadableRecords, lag_of, total
 from fencepost.protocol.consumer_protocol import decode_assignment
@@ -27,7 +28,7 @@ from fencepost.protocol.messages.share_offsets import (
 from fencepost.protocol.messages.streams_groups import StreamsGroupDescribeRequest
 from fencepost.protocol.primitives import DecodeError
 
-GROUPS_PER_REQUEST: Final = 200
+GROUPS_PER_REQUEST: Final = 100
 SHARE = "share"
 
 
@@ -62,7 +63,7 @@ class Member:
     assigned: tuple[str, ...]
 
 
-@dataclass
+@dataclass(slots=True)
 class GroupLag:
     """A committed offset and its lag. who: the client id of the member that has the partition. first_ms: the time
     of the first record that it can read; None if it was not counted. age_ms: how long that has been there; None if it
@@ -92,15 +93,14 @@ class GroupState:
     offsets: list[GroupLag] = field(default_factory=list)
     dead_letters: DeadLetters | None = None
     error: str | None = None
-
-    @property
-    def lag(self) -> Lag:
-        return total(one.lag for one in self.offsets)
+    lag: Lag = field(default_factory=lambda: total(()))
 
 
 async def list_groups(cluster: Cluster) -> GroupList:
     """Ask all brokers."""
-    replies, away = await asyncio.gather(cluster.send_to_all(ListGroupsRequest()), unserved(cluster, CONSUMER_OFFSETS))
+    replies, away = await asyncio.gather(
+        cluster.send_to_all(ListGroupsRequest(), BROKER_S), unserved(cluster, CONSUMER_OFFSETS)
+    )
     found = GroupList(missing=[] if away is None else [f"{away}."])
     for node_id, reply in replies.items():
         if isinstance(reply, ClusterError):
@@ -117,6 +117,11 @@ async def list_groups(cluster: Cluster) -> GroupList:
             )
     found.listed.sort(key=lambda one: one.group_id)
     return found
+
+
+async def groups_of(reads: Reads, patience_s: float | None = None) -> Answer[GroupList]:
+    """The groups as all who look see them. Raises ClusterError."""
+    return await reads.ask("groups", list_groups, patience_s)
 
 
 Committed = Mapping[Place, tuple[int, str]]
@@ -145,7 +150,7 @@ async def read_committed(cluster: Cluster, groups: Sequence[ListedGroup]) -> dic
 async def _fetch_offsets(cluster: Cluster, node_id: int, ids: list[str]) -> dict[str, Committed]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in ids])
     try:
-        reply = await cluster.send(request, node_id)
+        reply = await cluster.send_within(request, node_id, BROKER_S)
     except ClusterError:
         return {}
     return {
@@ -182,31 +187,60 @@ def lags_of(committed: Committed, partitions: Mapping[Place, PartitionState]) ->
 
 async def describe_group(cluster: Cluster, group: ListedGroup) -> GroupState:
     """Describe a group by the API of its kind. Raises ClusterError."""
-    state = GroupState(group)
-    match group.kind:
-        case "consumer":
-            reply = await cluster.send(ConsumerGroupDescribeRequest(group_ids=[group.group_id]), group.coordinator)
-            found = reply.groups[0]
-            state.members = [_consumer_member(one) for one in found.members]
-        case "share":
-            reply = await cluster.send(ShareGroupDescribeRequest(group_ids=[group.group_id]), group.coordinator)
-            found = reply.groups[0]
-            state.members = [_share_member(one) for one in found.members]
-        case "streams":
-            reply = await cluster.send(StreamsGroupDescribeRequest(group_ids=[group.group_id]), group.coordinator)
-            found = reply.groups[0]
-            state.members = [_streams_member(one) for one in found.members]
-        case _:
-            reply = await cluster.send(DescribeGroupsRequest(groups=[group.group_id]), group.coordinator)
-            found = reply.groups[0]
-            check(found.error_code, found.error_message)
-            state.assignor = found.protocol_data
-            state.members = [_classic_member(one) for one in found.members]
-            return state
-    check(found.error_code, found.error_message)
-    state.epoch = found.group_epoch
-    state.assignor = getattr(found, "assignor_name", "")
+    state = (await describe_groups(cluster, [group]))[0]
+    if isinstance(state, ClusterError):
+        raise state
     return state
+
+
+async def describe_groups(cluster: Cluster, groups: Sequence[ListedGroup]) -> list[GroupState | ClusterError]:
+    """Describe groups, in their order, each broker's of one kind in one request; or why one could not be."""
+    asked: dict[tuple[int, str], list[ListedGroup]] = defaultdict(list)
+    for group in groups:
+        asked[group.coordinator, group.kind].append(group)
+    found: dict[str, GroupState | ClusterError] = {}
+
+    async def ask(node_id: int, kind: str, some: Sequence[ListedGroup]) -> None:
+        request, state_of = _DESCRIBING.get(kind, (DescribeGroupsRequest, _classic_state))
+        ids = [group.group_id for group in some]
+        is_classic = request is DescribeGroupsRequest
+        try:
+            reply = await cluster.send_within(
+                request(groups=ids) if is_classic else request(group_ids=ids), node_id, BROKER_S
+            )
+        except ClusterError as error:
+            found.update(dict.fromkeys(ids, error))
+            return
+        by_id = {group.group_id: group for group in some}
+        for one in reply.groups:
+            try:
+                check(one.error_code, one.error_message)
+                found[one.group_id] = state_of(by_id[one.group_id], one)
+            except ClusterError as error:
+                found[one.group_id] = error
+
+    await asyncio.gather(
+        *(
+            ask(node_id, kind, some[first : first + GROUPS_PER_REQUEST])
+            for (node_id, kind), some in asked.items()
+            for first in range(0, len(some), GROUPS_PER_REQUEST)
+        )
+    )
+    silent = ClusterError("the broker's answer does not have it")
+    return [found.get(group.group_id, silent) for group in groups]
+
+
+def _classic_state(group: ListedGroup, found: Any) -> GroupState:
+    members = [_classic_member(one) for one in found.members]
+    return GroupState(group, assignor=found.protocol_data, members=members)
+
+
+def _state_by(member_of: Callable[[Any], Member]) -> Callable[[ListedGroup, Any], GroupState]:
+    def state_of(group: ListedGroup, found: Any) -> GroupState:
+        members = [member_of(one) for one in found.members]
+        return GroupState(group, found.group_epoch, getattr(found, "assignor_name", ""), members)
+
+    return state_of
 
 
 def _places(topic_partitions: Iterable[Any]) -> tuple[str, ...]:
@@ -255,6 +289,14 @@ def _classic_member(one: Any) -> Member:
         except DecodeError:
             assigned = ("an assignment of its own format",)  # not every classic group is one of consumers
     return Member(one.member_id, one.group_instance_id or "", one.client_id, _host(one), None, assigned)
+
+
+_DESCRIBING: Final[Mapping[str, tuple[Any, Callable[[ListedGroup, Any], GroupState]]]] = {
+    "consumer": (ConsumerGroupDescribeRequest, _state_by(_consumer_member)),
+    "share": (ShareGroupDescribeRequest, _state_by(_share_member)),
+    "streams": (StreamsGroupDescribeRequest, _state_by(_streams_member)),
+}
+"""By kind, the request that describes groups, and how a group of its answer is read; DescribeGroups for all others."""
 
 
 async def read_share_offsets(

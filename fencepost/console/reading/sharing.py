@@ -32,6 +32,7 @@ PATIENCE_S: Final = 0.7
 OLDEST_S: Final = 120.0
 MOST_KINDS: Final = 64
 """Questions whose answers are kept for one user, and users for whom they are."""
+MOST_MADE: Final = 32
 KEPT_S: Final = 60.0
 """Answers are kept this long after the last look at them."""
 
@@ -72,15 +73,19 @@ class _Slot:
 
 
 class Reads:
-    """The shared answers of one cluster to one user. `looked_s` is when somebody last asked, in monotonic seconds."""
+    """The shared answers of one cluster to one user. `looked_s` is when somebody last looked, in monotonic seconds."""
 
-    def __init__(self, fresh_s: float = FRESH_S) -> None:
-        self.fresh_s = fresh_s
+    def __init__(self, fresh_s: float = FRESH_S, patience_s: float = PATIENCE_S) -> None:
+        self.fresh_s, self.patience_s = fresh_s, patience_s
         self.looked_s = time.monotonic()
         self._clients: list[Cluster] = []
         self._slots: OrderedDict[Hashable, _Slot] = OrderedDict()
         self._generation = 0
         self._numbers = itertools.count(1)
+        self.at_end: Callable[[], object] | None = None
+        """Called when the answers are no longer needed."""
+        self._kept: dict[type, Any] = {}
+        self._made: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -97,27 +102,34 @@ class Reads:
         return all(one.is_closed for one in self._clients)
 
     async def ask(
-        self, kind: Hashable, read: Callable[[Cluster], Awaitable[Value]], patience_s: float = PATIENCE_S
+        self, kind: Hashable, read: Callable[[Cluster], Awaitable[Value]], patience_s: float | None = None
     ) -> Answer[Value]:
         """The answer to a kind of question: a fresh one; the one before if the cluster takes longer than `patience_s`.
 
-        read: asks the cluster. Raises ClusterError, that of the cluster only to those who waited for it;
-        StillReadingError.
+        read: asks the cluster. patience_s: None for that of pages. Raises ClusterError, that of the cluster only to
+        those who waited for it; StillReadingError.
         """
-        now_s = self.looked_s = time.monotonic()
+        now_s = time.monotonic()
         slot = self._slots.setdefault(kind, _Slot())
         self._slots.move_to_end(kind)
         slot.asked_s = now_s
         self._tidy(now_s)
-        if slot.answer is not None and slot.generation == self._generation:
-            # With freshness 0 each look is a new one, for those who test.
-            fresh_s = min(max(self.fresh_s, REST * slot.took_s), LONGEST_FRESH_S) if self.fresh_s else 0
-            if now_s - slot.answer.read_s < fresh_s:
-                return slot.answer
+        known = self.known(kind)
+        if known is not None:
+            return known
         flight = slot.flight
         if flight is None or flight.task.done() or flight.generation != self._generation:
             flight = slot.flight = self._fly(slot, read)
-        return await self._wait(slot, flight, patience_s)
+        return await self._wait(slot, flight, self.patience_s if patience_s is None else patience_s)
+
+    def known(self, kind: Hashable) -> Answer[Any] | None:
+        """The answer to a kind of question, if it is fresh."""
+        slot = self._slots.get(kind)
+        if slot is None or slot.answer is None or slot.generation != self._generation:
+            return None
+        # With freshness 0 each look is a new one, for those who test.
+        fresh_s = min(max(self.fresh_s, REST * slot.took_s), LONGEST_FRESH_S) if self.fresh_s else 0
+        return slot.answer if slot.answer.age_s < fresh_s else None
 
     async def _wait(self, slot: _Slot, flight: _Flight, patience_s: float) -> Answer[Any]:
         flight.waiting += 1
@@ -162,6 +174,23 @@ class Reads:
         slot.answer, slot.generation, slot.took_s = answer, generation, time.monotonic() - began_s
         return answer
 
+    def keep(self, kind: type[Value]) -> Value:
+        """An object that is remembered between questions; it is made when it is first needed."""
+        found: Value = self._kept.setdefault(kind, None) or kind()
+        self._kept[kind] = found
+        return found
+
+    async def made(self, kind: Hashable, answer: Answer[Any], make: Callable[[], Value]) -> Value:
+        """A value made of an answer, in a thread, and once for all who look at the same; such as a sorted table."""
+        found = self._made.get(kind)
+        if found is None or found[0] != answer.number:
+            found = self._made[kind] = answer.number, await asyncio.to_thread(make)
+        self._made.move_to_end(kind)
+        while len(self._made) > MOST_MADE:
+            self._made.popitem(last=False)
+        value: Value = found[1]
+        return value
+
     def forget(self) -> None:
         """Ask anew from now on: something has been changed. An answer on its way may be from before."""
         self._generation += 1
@@ -169,8 +198,11 @@ class Reads:
     def drop(self) -> None:
         """Drop all answers; those that are waited for still come."""
         self._slots.clear()
+        self._made.clear()
 
     def close(self) -> None:
+        if self.at_end is not None:
+            self.at_end()
         for slot in self._slots.values():
             if slot.flight is not None:
                 slot.flight.task.cancel()
@@ -190,6 +222,7 @@ class Readers:
     """The shared answers of all clusters and users, for one console."""
 
     fresh_s: float = FRESH_S
+    patience_s: float = PATIENCE_S
     _reads: OrderedDict[Hashable, Reads] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
@@ -198,9 +231,10 @@ class Readers:
     def of(self, client: Cluster) -> Reads:
         """The shared answers for the user of a client."""
         now_s = time.monotonic()
-        found = self._reads.setdefault(client.identity, Reads(self.fresh_s))
+        found = self._reads.setdefault(client.identity, Reads(self.fresh_s, self.patience_s))
         self._reads.move_to_end(client.identity)
         found.add(client)
+        found.looked_s = now_s
         for identity, one in list(self._reads.items()):
             if one is not found and (one.is_abandoned or len(self._reads) > MOST_KINDS):
                 self._reads.pop(identity).close()
@@ -217,3 +251,22 @@ class Readers:
         for one in self._reads.values():
             one.close()
         self._reads.clear()
+
+
+def answered(answer: Answer[Value] | BaseException) -> Answer[Value]:
+    """An answer that was gathered. Raises its error."""
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def part_of(answer: Answer[Value] | BaseException, empty: Value, name: str, missing: list[str]) -> Answer[Value]:
+    """An answer that is one of several of a page; without it `empty`, and a sentence in `missing`."""
+    match answer:
+        case StillReadingError():
+            missing.append(f"{name} are still being read.")
+        case ClusterError():
+            missing.append(f"{name} are missing: {answer}.")
+        case _:
+            return answered(answer)
+    return Answer(empty, time.monotonic())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,13 +13,16 @@ from fencepost.client.consuming import COMMITTED, EARLIEST, LATEST, UNCOMMITTED,
 from fencepost.client.errors import ClusterError, RefusedError, error_name
 from fencepost.client.view import ClusterView, Topic
 from fencepost.diagnosis.lag import Offsets
-from fencepost.protocol.messages.log_dirs import DescribeLogDirsRequest
+from fencepost.protocol.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from fencepost.protocol.primitives import ZERO_UUID
 
-PARTITIONS_PER_REQUEST: Final = 2_000
+PARTITIONS_PER_REQUEST: Final = 1_000
+MOST_NAMED: Final = 20
+BROKER_S: Final = 4.0
+"""Time of one broker for one request of a page: a broker that has stopped keeps nobody from the others' answers."""
 
 
-@dataclass
+@dataclass(slots=True)
 class PartitionState:
     """The state of a partition. Offsets are None if they could not be read; `error` has the reason."""
 
@@ -86,23 +89,30 @@ class TopicState:
 
 
 async def read_topics(cluster: Cluster, view: ClusterView, *, with_sizes: bool = True) -> list[TopicState]:
-    """The state of all topics in a view."""
-    states = [_state_of(topic) for topic in view.topics.values()]
+    """The state of some topics."""
+    states = states_of(view)
     partitions = [partition for state in states for partition in state.partitions]
-    sizes = read_sizes(cluster, view) if with_sizes else _no_sizes()
+    named = view.topics if len(view.topics) <= MOST_NAMED else None
+    sizes = read_sizes(cluster, named) if with_sizes else _no_sizes()
     _, found = await asyncio.gather(fill_offsets(cluster, partitions), sizes)
     for partition in partitions:
-        partition.size_bytes = found.get((partition.topic, partition.index))
+        partition.size_bytes = found.of_nodes.get(partition.leader, {}).get((partition.topic, partition.index))
     return states
 
 
-async def _no_sizes() -> dict[Place, int]:
-    return {}
+def by_place(topics: Iterable[TopicState]) -> dict[Place, PartitionState]:
+    """All partitions by topic and number."""
+    return {(topic.name, one.index): one for topic in topics for one in topic.partitions}
+
+
+def states_of(view: ClusterView) -> list[TopicState]:
+    """All topics of a view, without offsets and sizes."""
+    return [_state_of(topic) for topic in view.topics.values()]
 
 
 def _state_of(topic: Topic) -> TopicState:
-    state = TopicState(topic.name, topic.is_internal, error=error_name(topic.error) if topic.error else None)
-    state.topic_id = topic.topic_id
+    error = error_name(topic.error) if topic.error else None
+    state = TopicState(topic.name, topic.is_internal, error=error, topic_id=topic.topic_id)
     for one in topic.partitions:
         partition = PartitionState(topic.name, one.index, one.leader, one.leader_epoch)
         if one.leader < 0:
@@ -119,40 +129,42 @@ def partition_states(view: ClusterView, places: Iterable[Place]) -> list[Partiti
 
 
 async def fill_offsets(cluster: Cluster, partitions: Sequence[PartitionState]) -> None:
-    """Read start, high watermark and last stable offset, of each from its leader."""
+    """Read start, high watermark and last stable offset, of each from its leader, in one request after another."""
     by_leader: dict[int, list[PartitionState]] = defaultdict(list)
     for partition in partitions:
         if partition.leader >= 0:
             by_leader[partition.leader].append(partition)
-    await asyncio.gather(
-        *(
-            _fill(cluster, leader, led[first : first + PARTITIONS_PER_REQUEST])
-            for leader, led in by_leader.items()
-            for first in range(0, len(led), PARTITIONS_PER_REQUEST)
-        )
-    )
+    await asyncio.gather(*(_fill(cluster, leader, led) for leader, led in by_leader.items()))
 
 
 async def _fill(cluster: Cluster, leader: int, partitions: Sequence[PartitionState]) -> None:
+    for first in range(0, len(partitions), PARTITIONS_PER_REQUEST):
+        try:
+            await _fill_some(cluster, leader, partitions[first : first + PARTITIONS_PER_REQUEST])
+        except ClusterError as error:
+            for partition in partitions[first:]:
+                partition.error = str(error)
+            return
+
+
+async def _fill_some(cluster: Cluster, leader: int, partitions: Sequence[PartitionState]) -> None:
     places = [(partition.topic, partition.index) for partition in partitions]
     # In this order, one after another: offsets only rise, so start <= stable <= end holds.
     asked = ((EARLIEST, UNCOMMITTED), (LATEST, COMMITTED), (LATEST, UNCOMMITTED))
-    answers = []
-    try:
-        for timestamp, isolation in asked:
-            answers.append(await list_offsets(cluster, leader, places, timestamp, isolation))
-    except ClusterError as error:
-        for partition in partitions:
-            partition.error = str(error)
-        return
-    starts, stable, ends = answers
+    starts, stable, ends = [
+        await list_offsets(cluster, leader, places, timestamp, isolation, within_s=BROKER_S)
+        for timestamp, isolation in asked
+    ]
     for partition, place in zip(partitions, places, strict=True):
-        code, _, partition.start = starts[place]
-        if code:
-            partition.start, partition.error = None, error_name(code)
+        answers = starts.get(place), stable.get(place), ends.get(place)
+        if any(one is None for one in answers):
+            partition.error = "the broker's answer does not have it"
             continue
-        partition.last_stable_offset = stable[place][2]
-        partition.high_watermark = ends[place][2]
+        code = next((one[0] for one in answers if one and one[0]), 0)
+        if code:
+            partition.error = error_name(code)
+            continue
+        partition.start, partition.last_stable_offset, partition.high_watermark = (one[2] for one in answers if one)
 
 
 async def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionState:
@@ -169,21 +181,34 @@ async def read_partition(cluster: Cluster, topic: str, index: int) -> PartitionS
     raise ClusterError(f"{topic} has no partition {index}; it has {len(state.partitions)}")
 
 
-async def read_sizes(cluster: Cluster, view: ClusterView) -> dict[Place, int]:
-    """Bytes of the leaders' copies; nothing for those that this user may not see."""
-    replies = await cluster.send_to_all(DescribeLogDirsRequest(topics=None))
-    leaders = {
-        (topic.name, partition.index): partition.leader
-        for topic in view.topics.values()
-        for partition in topic.partitions
-    }
-    found: dict[Place, int] = {}
-    for node_id, reply in replies.items():
+@dataclass
+class Sizes:
+    """Bytes of copies, by node id. missing: which brokers did not say, as sentences."""
+
+    of_nodes: dict[int, dict[Place, int]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+async def _no_sizes() -> Sizes:
+    return Sizes()
+
+
+async def read_sizes(cluster: Cluster, topics: Mapping[str, Topic] | None = None) -> Sizes:
+    """Sizes of these topics, of all for None; nothing for those that this user may not see. Raises ClusterError."""
+    asked = None
+    if topics is not None:
+        asked = [
+            DescribableLogDirTopic(topic=topic.name, partitions=[one.index for one in topic.partitions])
+            for topic in topics.values()
+        ]
+    found = Sizes()
+    for node_id, reply in (await cluster.send_to_all(DescribeLogDirsRequest(topics=asked), BROKER_S)).items():
         if isinstance(reply, ClusterError):
+            found.missing.append(f"Sizes of broker {node_id} are unknown: {reply}.")
             continue
+        sizes = found.of_nodes[node_id] = {}
         for place, size in _sizes_in(reply):
-            if leaders.get(place) == node_id:
-                found[place] = found.get(place, 0) + size
+            sizes[place] = sizes.get(place, 0) + size
     return found
 
 

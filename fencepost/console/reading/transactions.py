@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, RefusedError, check, error_name
 from fencepost.client.view import CoordinatorKind
+from fencepost.console.reading.sharing import Answer, Reads
+from fencepost.console.reading.topics import BROKER_S
 from fencepost.console.reading.unserved import TRANSACTION_STATE, not_asked, unserved
 from fencepost.diagnosis.stuck import OPEN_STATES, CoordinatorView, OpenTransaction
 from fencepost.protocol.errors import ErrorCode
@@ -46,7 +48,7 @@ async def list_transactions(
 ) -> TransactionList:
     """Ask all brokers."""
     request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
-    replies, away = await asyncio.gather(cluster.send_to_all(request), unserved(cluster, TRANSACTION_STATE))
+    replies, away = await asyncio.gather(cluster.send_to_all(request, BROKER_S), unserved(cluster, TRANSACTION_STATE))
     found = TransactionList(missing=[] if away is None else [f"{away}."])
     for node_id, reply in replies.items():
         if isinstance(reply, ClusterError):
@@ -60,6 +62,16 @@ async def list_transactions(
             )
     found.listed.sort(key=lambda one: one.transactional_id)
     return found
+
+
+async def transactions_of(
+    reads: Reads, states: Iterable[str] = (), patience_s: float | None = None
+) -> Answer[TransactionList]:
+    """The transactional ids in some states, of all for none, as all who look see them. Raises ClusterError."""
+    wanted = tuple(sorted(states))
+    return await reads.ask(
+        ("transactions", wanted), lambda cluster: list_transactions(cluster, states=wanted), patience_s
+    )
 
 
 async def describe_transactions(cluster: Cluster, listed: Sequence[ListedTransaction]) -> dict[str, CoordinatorView]:
@@ -79,7 +91,7 @@ async def describe_transactions(cluster: Cluster, listed: Sequence[ListedTransac
 
 async def _describe(cluster: Cluster, node_id: int, ids: list[str]) -> list[CoordinatorView]:
     try:
-        reply = await cluster.send(DescribeTransactionsRequest(transactional_ids=ids), node_id)
+        reply = await cluster.send_within(DescribeTransactionsRequest(transactional_ids=ids), node_id, BROKER_S)
     except ClusterError:
         return []
     return [
@@ -155,7 +167,7 @@ async def read_producers(
             topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
         )
         try:
-            reply = await cluster.send(request, leader)
+            reply = await cluster.send_within(request, leader, BROKER_S)
         except ClusterError as error:
             found.errors.update(dict.fromkeys(places, str(error)))
             continue

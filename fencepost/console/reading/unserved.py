@@ -12,7 +12,7 @@ from typing import Final
 from fencepost.client.cluster import Cluster
 from fencepost.client.coordinator_partitions import name_of_each
 from fencepost.client.errors import DENIED, ClusterError, error_name
-from fencepost.console.reading.topics import PartitionState, fill_offsets, partition_states
+from fencepost.console.reading.topics import BROKER_S, PartitionState, fill_offsets, partition_states
 from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.group_admin import DescribeGroupsRequest
 from fencepost.protocol.messages.transaction_admin import DescribeTransactionsRequest
@@ -66,10 +66,10 @@ async def _ask_coordinators(cluster: Cluster, topic: str, states: Sequence[Parti
     for leader, led in by_leader.items():
         asked = [names[state.index] for state in led]
         if topic == TRANSACTION_STATE:
-            reply = await cluster.send(DescribeTransactionsRequest(transactional_ids=asked), leader)
+            reply = await cluster.send_within(DescribeTransactionsRequest(transactional_ids=asked), leader, BROKER_S)
             errors = {one.transactional_id: one.error_code for one in reply.transaction_states}
         else:
-            reply = await cluster.send(DescribeGroupsRequest(groups=asked), leader)
+            reply = await cluster.send_within(DescribeGroupsRequest(groups=asked), leader, BROKER_S)
             errors = {one.group_id: one.error_code for one in reply.groups}
         for state, name in zip(led, asked, strict=True):
             code = errors.get(name, ErrorCode.NONE)

@@ -41,7 +41,7 @@
   });
 
   // Pages that read themselves again, unless somebody is at work in them or they are not in front.
-  const seconds = Number(document.body.dataset.refresh || 0);
+  let seconds = Number(document.body.dataset.refresh || 0);
   // Links that had the focus get it back; a button would lose it before it is pressed.
   const isInUse = () =>
     document.hidden || isTyping(document.activeElement) || document.activeElement?.matches("main button, main summary") ||
@@ -54,7 +54,9 @@
         const headers = { Accept: "text/html", "Fencepost-Refresh": "yes" };
         const answer = await fetch(location.href, { headers, redirect: "manual" });
         if (answer.type === "opaqueredirect") { location.reload(); return; }
-        const read = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        const read = page.querySelector("main");
+        seconds = Number(page.body.dataset.refresh || seconds);
         const main = document.querySelector("main");
         if (read && !isInUse()) {
           const address = document.activeElement?.closest("main") && document.activeElement.getAttribute("href");

@@ -163,6 +163,7 @@ def make_app(options: ConsoleOptions) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        console.begin()
         yield
         console.close()
         for cluster in console.clusters.values():

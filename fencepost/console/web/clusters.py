@@ -72,6 +72,12 @@ class ShownCluster:
             self._by_role[role] = WatchedCluster(self.options.bootstrap, login, self._learn_id)
         return self._by_role[role]
 
+    @property
+    def own_clients(self) -> Sequence[Cluster]:
+        """Those that ask without a person: as nobody, unless that is known not to do, and as the roles' users."""
+        nobody = () if self.needs_log_in else (self.shared,)
+        return [*nobody, *(self.client_of(role) for role in self.options.logins)]
+
     async def learn_mechanisms(self) -> None:
         """Ask the cluster whether it needs a log-in, and by which mechanisms. Raises ClusterError."""
         if self.mechanisms:

@@ -11,7 +11,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from fencepost.client.errors import RefusedError, UnreachableError
 from fencepost.client.log_in import Credentials
 from fencepost.console.options import ConsoleOptions
-from fencepost.console.reading.sharing import Readers
+from fencepost.console.reading.sampling import Sampler
+from fencepost.console.reading.sharing import Readers, StillReadingError
 from fencepost.console.roles import Role, highest_role
 from fencepost.console.web.addresses import base_of, links_with_base, with_base
 from fencepost.console.web.clusters import ShownCluster
@@ -24,6 +25,7 @@ from fencepost.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from fencepost.console.web.people import People
 
+STILL_READING: Final = 503
 THEMES: Final = ("system", "light", "dark")
 REFRESH: Final = "fencepost-refresh"
 """Header of a request that a page makes by itself."""
@@ -64,6 +66,13 @@ class Console:
     @property
     def only_cluster(self) -> ShownCluster:
         return next(iter(self.clusters.values()))
+
+    def begin(self) -> None:
+        """Sample clusters that the console may ask by itself. Sampling ends if one says that it needs a log-in."""
+        for cluster in self.clusters.values():
+            for client in cluster.own_clients:
+                reads = self.readers.of(client)
+                reads.keep(Sampler).begin(reads, is_constant=True)
 
     def close(self) -> None:
         self.readers.close()
@@ -182,7 +191,8 @@ class Console:
         shown: dict[str, Any] = {
             "page_title": page.title,
             "page_menu": page.menu,
-            "refreshes": page.refreshes and page.status == 200,
+            "refreshes": page.refreshes and page.status in (200, STILL_READING),
+            "refresh_s": 1 if page.status == STILL_READING else 5,
             "csrf_token": browser.csrf,
             "notice": notice,
             "theme": theme if theme in THEMES else "system",
@@ -256,11 +266,15 @@ def error_page(error: Exception) -> Page:
             title, status, advice = "Not found", 404, "It may be gone, or your user may not see it."
         case RefusedError():
             title, status, advice = "The cluster refused", 502, ""
+        case StillReadingError():
+            title, status = "The cluster is still being read", STILL_READING
+            advice = "It is a large one, or a broker is slow. This page reads itself again in a second."
         case UnreachableError():
             title, status, advice = "No broker answers", 502, "This page asks again as soon as you reload it."
         case _:
             title, status, advice = "That did not work", 502, ""
-    return Page("error.html", title, {"error": sentence(str(error)), "advice": advice}, status=status)
+    data = {"error": sentence(str(error)), "advice": advice}
+    return Page("error.html", title, data, status=status, refreshes=status == STILL_READING)
 
 
 def sentence(text: str) -> str:

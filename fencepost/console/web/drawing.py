@@ -1,4 +1,4 @@
-"""Pictures as lists of shapes, which templates write as SVG: the time-travel of a partition, a curve. Pure.
+"""Pictures as lists of shapes, which templates write as SVG: the time-travel of a partition. Pure.
 
 Colours come from the style sheet by class names; there are no style attributes, which the pages' policy forbids.
 """
@@ -139,15 +139,3 @@ def _tick_offsets(first: int, last: int) -> list[int]:
         distance = distance * 5 // 2 if str(distance).startswith("2") else distance * 2
     start = -(-first // distance) * distance
     return list(range(start, last + 1, distance))
-
-
-def curve(values: Sequence[float], width: float = 240.0, height: float = 44.0) -> str:
-    """Points of a polyline through values at equal distances, the greatest at the top; empty for fewer than two."""
-    if len(values) < 2:
-        return ""
-    greatest = max(values) or 1.0
-    distance = width / (len(values) - 1)
-    return " ".join(
-        f"{index * distance:.1f},{height - 2 - value / greatest * (height - 4):.1f}"
-        for index, value in enumerate(values)
-    )

@@ -6,15 +6,13 @@ import asyncio
 import hmac
 import secrets
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from fencepost.client.cluster import Cluster
 from fencepost.console.options import IDLE_S, LIFETIME_S
-from fencepost.console.reading.groups import ListedGroup
-from fencepost.console.reading.lags import ReadableCounts
 from fencepost.console.roles import Role
 
 if TYPE_CHECKING:
@@ -23,7 +21,6 @@ from fencepost.console.web.previews import Previews
 
 COOKIE: Final = "fencepost_console"
 MOST_BROWSERS: Final = 500
-MOST_SAMPLES: Final = 120
 MOST_BEGUN: Final = 8
 
 
@@ -74,17 +71,13 @@ class BegunLogIn:
 class Session:
     """A browser at one cluster. cluster: the client that asks for it. role: the person's role there.
 
-    notice: said once, on the next page. samples: (seconds, sum of the partitions' ends) as the overview read them.
-    groups_by_topic: time at which they were read, in seconds, and the groups with offsets of each topic.
+    notice: said once, on the next page.
     """
 
     browser: Browser
     cluster: Cluster
     role: Role
     notice: str = ""
-    samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=MOST_SAMPLES))
-    groups_by_topic: tuple[float, dict[str, list[ListedGroup]]] | None = None
-    readable_counts: ReadableCounts = field(default_factory=ReadableCounts)
     previews: Previews = field(default_factory=Previews)
     owns_cluster: bool = False
     is_open: bool = True

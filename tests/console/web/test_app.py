@@ -16,7 +16,7 @@ from tests.console.running import RunningConsole
 def test_an_unexpected_failure_is_logged_and_shown_without_details(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(overview, "read_topics", None)
+    monkeypatch.setattr(overview, "SHOWN", None)
     broken = ConsoleOptions(bootstrap=(("127.0.0.1", 1),))
 
     async def view(*_: Any) -> Any:

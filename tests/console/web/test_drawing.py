@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from fencepost.console.time_travel import history_of
-from fencepost.console.web.drawing import WIDTH, curve, draw_time_travel
+from fencepost.console.web.drawing import WIDTH, draw_time_travel
 from tests.console.partition import Action, carry_out
 from tests.console.test_record_marks import ACTIONS
 
@@ -20,9 +20,3 @@ def test_a_picture_stays_within_its_frame(actions: list[Action]) -> None:
     assert len({tick.label for tick in picture.ticks}) == len(picture.ticks) <= 10
     points = [point.split(",") for point in (picture.end_line + " " + picture.stable_line).split()]
     assert all(0 <= float(x) <= WIDTH and picture.stair_top <= float(y) <= picture.stair_bottom for x, y in points)
-
-
-def test_a_curve_needs_two_values_and_has_its_greatest_on_top() -> None:
-    assert curve([5.0]) == ""
-    assert curve([0.0, 10.0]) == "0.0,42.0 240.0,2.0"
-    assert curve([0.0, 0.0]) == "0.0,42.0 240.0,42.0"

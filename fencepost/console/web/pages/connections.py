@@ -5,13 +5,16 @@ members of groups say who they are.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fencepost.client.errors import ClusterError
+from fencepost.client.cluster import Cluster
 from fencepost.console.broker_http import HttpFailedError
-from fencepost.console.reading.groups import GroupState, ListedGroup, describe_group, list_groups
-from fencepost.console.reading.transactions import ListedTransaction, list_transactions
+from fencepost.console.reading.groups import GroupState, describe_groups, groups_of
+from fencepost.console.reading.lag_table import LONGEST_WAIT_S
+from fencepost.console.reading.sharing import Reads
+from fencepost.console.reading.transactions import ListedTransaction, transactions_of
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.visit import Page, Visit
 from fencepost.diagnosis.stuck import Client
@@ -36,21 +39,16 @@ class ConnectedClient:
 
 
 async def connections(visit: Visit) -> Page:
-    groups, transactions = await asyncio.gather(list_groups(visit.cluster), list_transactions(visit.cluster))
-    with_members = [one for one in groups.listed if one.state not in ("Empty", "Dead")]
-    states = await asyncio.gather(*(_members(visit, one) for one in with_members[:MOST_GROUPS]))
-    clients = [
-        ConnectedClient(member.client_id, member.host, "", "", True, -1, "group", state.group.group_id)
-        for state in states
-        for member in state.members
-    ]
+    reads = visit.reads
+    answer = await reads.ask("members", lambda cluster: _read_members(reads, cluster))
+    clients, with_members = list(answer.value.clients), answer.value.groups_count
     listeners: list[Any] = []
     opened: list[Any] = []
     missing = ""
     try:
         opened = await visit.http.get("/v1/connections")
         listeners = [listener for node in await visit.http.get("/v1/node") for listener in node.get("listeners", [])]
-        clients += await _producers(visit, transactions.listed)
+        clients += await _producers(visit, answer.value.transactions)
     except HttpFailedError as error:
         missing = str(error)
     listing = Listing(
@@ -83,19 +81,36 @@ async def connections(visit: Visit) -> Page:
         "listing": listing,
         "listeners": listeners,
         "missing": missing,
-        "left_out": max(0, len(with_members) - MOST_GROUPS),
+        "left_out": max(0, with_members - MOST_GROUPS),
+        "left_out_ids": max(0, len(answer.value.transactions) - MOST_PRODUCERS),
     }
-    return Page("connections.html", "Connections", data, menu="connections", refreshes=True)
+    return Page("connections.html", "Connections", data, menu="connections", refreshes=True, age_s=answer.age_s)
 
 
-async def _members(visit: Visit, group: ListedGroup) -> GroupState:
-    try:
-        return await describe_group(visit.cluster, group)
-    except ClusterError as error:
-        return GroupState(group, error=str(error))
+@dataclass(frozen=True)
+class Members:
+    """Members of groups, the number of groups that have any, and all transactional ids."""
+
+    clients: Sequence[ConnectedClient]
+    groups_count: int
+    transactions: Sequence[ListedTransaction]
 
 
-async def _producers(visit: Visit, listed: list[ListedTransaction]) -> list[ConnectedClient]:
+async def _read_members(reads: Reads, cluster: Cluster) -> Members:
+    groups, transactions = await asyncio.gather(
+        groups_of(reads, LONGEST_WAIT_S), transactions_of(reads, (), LONGEST_WAIT_S)
+    )
+    with_members = [one for one in groups.value.listed if one.state not in ("Empty", "Dead")]
+    clients = [
+        ConnectedClient(member.client_id, member.host, "", "", True, -1, "group", state.group.group_id)
+        for state in await describe_groups(cluster, with_members[:MOST_GROUPS])
+        if isinstance(state, GroupState)
+        for member in state.members
+    ]
+    return Members(clients, len(with_members), transactions.value.listed)
+
+
+async def _producers(visit: Visit, listed: Sequence[ListedTransaction]) -> list[ConnectedClient]:
     """Clients of transactional ids, the open ones first."""
     turn = asyncio.Semaphore(AT_ONCE)
 

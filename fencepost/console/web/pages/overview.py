@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from fencepost.client.consuming import Place
-from fencepost.client.errors import ClusterError
-from fencepost.console.reading.groups import GroupList, lags_of, list_groups, read_committed
-from fencepost.console.reading.topics import PartitionState, TopicState, read_topics
-from fencepost.console.reading.transactions import describe_transactions, list_transactions
-from fencepost.console.web.drawing import curve
+from fencepost.client.cluster import Cluster
+from fencepost.console.reading.groups import GroupList, groups_of
+from fencepost.console.reading.lag_table import LONGEST_WAIT_S, GroupRow, LagTable, lag_table_of
+from fencepost.console.reading.sampling import history_of
+from fencepost.console.reading.sharing import Answer, answered, part_of
+from fencepost.console.reading.snapshot import snapshot_of, view_of
+from fencepost.console.reading.transactions import TransactionList, describe_transactions, transactions_of
+from fencepost.console.web.plots import plot
 from fencepost.console.web.visit import Page, Visit
-from fencepost.diagnosis.lag import Lag, total
 from fencepost.diagnosis.stuck import ONGOING, OPEN_STATES, CoordinatorView
 from fencepost.diagnosis.words import counted
 
+MOST_DESCRIBED: Final = 2_000
+MOST_FOUND: Final = 50
 SHOWN = 8
 BEHIND_OFFSETS = 1_000
 """A group that could read this many offsets now is shown as behind."""
@@ -40,52 +45,34 @@ class OpenTransactionRow:
 
 
 @dataclass(frozen=True)
-class GroupRow:
-    """A group with its lag over all partitions."""
+class OpenTransactions:
+    """The open transactions, oldest first. missing: why there may be more of them, as sentences."""
 
-    group_id: str
-    kind: str
-    state: str
-    lag: Lag
-
-
-def by_place(topics: Sequence[TopicState]) -> dict[Place, PartitionState]:
-    """All partitions by topic and number."""
-    return {(topic.name, one.index): one for topic in topics for one in topic.partitions}
-
-
-async def group_rows(visit: Visit, groups: GroupList, partitions: Mapping[Place, PartitionState]) -> list[GroupRow]:
-    """All groups with their lag."""
-    committed = await read_committed(visit.cluster, groups.listed)
-    lags = {group_id: lags_of(offsets, partitions) for group_id, offsets in committed.items()}
-    every = [(one, partitions[one.topic, one.partition]) for found in lags.values() for one in found if one.lag.end]
-    await visit.session.readable_counts.fill(visit.cluster, every)
-    return [
-        GroupRow(group.group_id, group.kind, group.state, total(one.lag for one in lags.get(group.group_id, ())))
-        for group in groups.listed
-    ]
+    rows: Sequence[OpenTransactionRow]
+    missing: Sequence[str]
 
 
 async def overview(visit: Visit) -> Page:
-    view = await visit.cluster.view()
-    topics, transactions, groups = await asyncio.gather(
-        read_topics(visit.cluster, view), _open_transactions(visit), list_groups(visit.cluster)
+    reads = visit.reads
+    history = history_of(reads)
+    snapshot, opened, table = await asyncio.gather(
+        snapshot_of(reads), _open_transactions(visit), lag_table_of(reads), return_exceptions=True
     )
-    partitions = by_place(topics)
-    rows = await group_rows(visit, groups, partitions)
-    held = sorted((one for one in partitions.values() if one.behind), key=lambda one: -one.behind)
-    offline = [one for one in partitions.values() if one.error]
-    behind = sorted(
-        (row for row in rows if (row.lag.deliverable or 0) >= BEHIND_OFFSETS),
-        key=lambda row: -(row.lag.deliverable or 0),
-    )
-    blocked = sorted((row for row in rows if row.lag.blocked), key=lambda row: -(row.lag.blocked or 0))
-    overdue = [row for row in transactions if row.is_overdue]
-    errors = list(groups.missing)
+    cluster = answered(snapshot)
+    missing: list[str] = [*cluster.value.missing]
+    transactions = part_of(opened, OpenTransactions((), ()), "Open transactions", missing)
+    groups = part_of(table, LagTable((), (), {}, {}), "Groups", missing)
+    topics, partitions = cluster.value.topics, cluster.value.partitions
+    rows = groups.value.rows
+    behind = heapq.nlargest(SHOWN, (row for row in rows if _is_behind(row)), key=lambda row: row.lag.deliverable or 0)
+    blocked = heapq.nlargest(SHOWN, (row for row in rows if row.lag.blocked), key=lambda row: row.lag.blocked or 0)
+    behind_count = sum(map(_is_behind, rows))
+    overdue_count = sum(row.is_overdue for row in transactions.value.rows)
+    held, offline = cluster.value.held, cluster.value.offline
     data = {
-        "cluster_id": view.cluster_id,
-        "brokers": list(view.nodes.values()),
-        "controller": view.controller,
+        "cluster_id": cluster.value.view.cluster_id,
+        "brokers": list(cluster.value.view.nodes.values()),
+        "controller": cluster.value.view.controller,
         "topics_count": sum(not topic.is_internal for topic in topics),
         "partitions_count": len(partitions),
         "records": sum(topic.records for topic in topics if not topic.is_internal),
@@ -95,16 +82,23 @@ async def overview(visit: Visit) -> Page:
         "held_count": len(held),
         "offline": offline[:SHOWN],
         "offline_count": len(offline),
-        "open_transactions": transactions[:SHOWN],
-        "open_count": len(transactions),
-        "overdue_count": len(overdue),
-        "waiting": (behind + [row for row in blocked if row not in behind])[: 2 * SHOWN],
-        "errors": errors,
-        "health": health(len(offline), len(held), len(overdue), len(behind)),
+        "open_transactions": transactions.value.rows[:SHOWN],
+        "open_count": len(transactions.value.rows),
+        "overdue_count": overdue_count,
+        "waiting": behind + [row for row in blocked if row not in behind],
+        "waiting_count": sum(_is_behind(row) or bool(row.lag.blocked) for row in rows),
+        "errors": [*missing, *transactions.value.missing, *groups.value.missing],
+        "health": health(len(offline), len(held), overdue_count, behind_count),
         "is_empty": not any(not topic.is_internal for topic in topics),
-        **_rates(visit, topics),
+        "rates": plot(history.rates()),
+        "lags": plot(history.lags()),
     }
-    return Page("overview.html", "Overview", data, menu="overview", refreshes=True)
+    age_s = max(cluster.age_s, transactions.age_s, groups.age_s)
+    return Page("overview.html", "Overview", data, menu="overview", refreshes=True, age_s=age_s)
+
+
+def _is_behind(row: GroupRow) -> bool:
+    return (row.lag.deliverable or 0) >= BEHIND_OFFSETS
 
 
 def health(offline: int, held: int, overdue: int, behind: int) -> list[str]:
@@ -125,35 +119,24 @@ def _is(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _rates(visit: Visit, topics: Sequence[TopicState]) -> dict[str, object]:
-    """Records per second as this session saw them; a negative one, after a topic was deleted, counts as none."""
-    end = sum(one.high_watermark or 0 for topic in topics if not topic.is_internal for one in topic.partitions)
-    samples = visit.session.samples
-    now_s = time.monotonic()
-    if not samples or now_s - samples[-1][0] >= 1:
-        samples.append((now_s, end))
-    rates = [
-        max(0.0, (later - earlier) / (later_s - earlier_s))
-        for (earlier_s, earlier), (later_s, later) in zip(samples, list(samples)[1:], strict=False)
-    ]
-    return {
-        "rate": round(rates[-1], 1) if rates else None,
-        "rate_curve": curve(rates),
-        "rate_greatest": round(max(rates), 1) if rates else None,
-        "rate_seconds": int(samples[-1][0] - samples[0][0]),
-    }
+async def _open_transactions(visit: Visit) -> Answer[OpenTransactions]:
+    reads = visit.reads
 
+    async def read(cluster: Cluster) -> OpenTransactions:
+        found = (await transactions_of(reads, OPEN_STATES, LONGEST_WAIT_S)).value
+        views = await describe_transactions(cluster, found.listed[:MOST_DESCRIBED])
+        now_ms = int(time.time() * 1000)
+        rows = [
+            OpenTransactionRow(view, max(0, now_ms - view.started_ms) if view.started_ms >= 0 else 0)
+            for view in views.values()
+            if view.state in OPEN_STATES
+        ]
+        missing = list(found.missing)
+        if len(found.listed) > MOST_DESCRIBED:
+            missing.append(f"Ages are shown of {MOST_DESCRIBED:,} of {len(found.listed):,} open transactions.")
+        return OpenTransactions(sorted(rows, key=lambda row: -row.age_ms), missing)
 
-async def _open_transactions(visit: Visit) -> list[OpenTransactionRow]:
-    found = await list_transactions(visit.cluster, states=sorted(OPEN_STATES))
-    views = await describe_transactions(visit.cluster, found.listed)
-    now_ms = int(time.time() * 1000)
-    rows = [
-        OpenTransactionRow(view, max(0, now_ms - view.started_ms) if view.started_ms >= 0 else 0)
-        for view in views.values()
-        if view.state in OPEN_STATES
-    ]
-    return sorted(rows, key=lambda row: -row.age_ms)
+    return await reads.ask("open transactions", read)
 
 
 async def search(visit: Visit) -> Page:
@@ -161,22 +144,24 @@ async def search(visit: Visit) -> Page:
     wanted = visit.parameter("q").strip()
     lowered = wanted.lower()
     data: dict[str, object] = {"wanted": wanted, "topics": [], "groups": [], "transactions": [], "errors": []}
+    data["counts"] = {"topics": 0, "groups": 0, "transactions": 0}
     if wanted:
-        view, groups, transactions = await asyncio.gather(
-            visit.cluster.view(), list_groups(visit.cluster), list_transactions(visit.cluster), return_exceptions=True
-        )
-        for failure in (view, groups, transactions):
-            if isinstance(failure, BaseException) and not isinstance(failure, ClusterError):
-                raise failure
-        if isinstance(view, BaseException):
-            raise view
-        data["topics"] = [name for name in view.topics if lowered in name.lower()][:50]
-        if not isinstance(groups, BaseException):
-            data["groups"] = [one for one in groups.listed if lowered in one.group_id.lower()][:50]
-        if not isinstance(transactions, BaseException):
-            data["transactions"] = [
+        reads = visit.reads
+        answers = await asyncio.gather(view_of(reads), groups_of(reads), transactions_of(reads), return_exceptions=True)
+        missing: list[str] = []
+        names = answered(answers[0]).value.topics
+        groups = part_of(answers[1], GroupList(), "Groups", missing).value
+        transactions = part_of(answers[2], TransactionList(), "Transactional ids", missing).value
+        found: dict[str, list[Any]] = {
+            "topics": [name for name in names if lowered in name.lower()],
+            "groups": [one for one in groups.listed if lowered in one.group_id.lower()],
+            "transactions": [
                 one
                 for one in transactions.listed
                 if lowered in one.transactional_id.lower() or wanted == str(one.producer_id)
-            ][:50]
+            ],
+        }
+        data |= {kind: rows[:MOST_FOUND] for kind, rows in found.items()}
+        data["counts"] = {kind: len(rows) for kind, rows in found.items()}
+        data["errors"] = [*missing, *groups.missing, *transactions.missing]
     return Page("search.html", f"Search: {wanted}" if wanted else "Search", data)

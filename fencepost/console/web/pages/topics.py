@@ -3,56 +3,59 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from fencepost.client.cluster import Cluster
 from fencepost.client.errors import RefusedError
-from fencepost.console.reading.groups import ListedGroup, lags_of, list_groups, read_committed
+from fencepost.console.reading.lag_table import LONGEST_WAIT_S, GroupRow, LagTable, lag_table_of
+from fencepost.console.reading.sampling import history_of
 from fencepost.console.reading.settings import ResourceKind, read_settings
-from fencepost.console.reading.topics import TopicState, read_topics
-from fencepost.console.reading.transactions import Producer, list_transactions, read_producers
+from fencepost.console.reading.sharing import Reads, answered, part_of
+from fencepost.console.reading.snapshot import snapshot_of
+from fencepost.console.reading.topics import PartitionState, TopicState, read_topics
+from fencepost.console.reading.transactions import Producer, read_producers, transactions_of
 from fencepost.console.web.listing import Listing
+from fencepost.console.web.plots import plot
 from fencepost.console.web.visit import Page, Visit
-from fencepost.diagnosis.lag import Lag, total
 from fencepost.protocol.errors import ErrorCode
 
-GROUPS_KEPT_S = 30.0
+MOST_ASKED: Final = 2_000
+"""Partitions of a topic that are asked for their producers."""
+MOST_SHOWN: Final = 50
 
 
 async def topics(visit: Visit) -> Page:
-    view = await visit.cluster.view()
-    states = await read_topics(visit.cluster, view)
+    reads = visit.reads
+    history = history_of(reads)
+    snapshot = await snapshot_of(reads)
     with_internal = visit.parameter("internal") == "yes"
-    listing = Listing(
-        [state for state in states if with_internal or not state.is_internal],
-        visit.parameters,
-        text_of=lambda state: state.name,
-        orders={
-            "name": lambda state: state.name,
-            "partitions": lambda state: len(state.partitions),
-            "records": lambda state: state.records,
-            "size": lambda state: state.size_bytes,
-            "behind": lambda state: state.behind,
-        },
-        first_order="name",
+    listing = await reads.made(
+        ("topics", tuple(sorted(visit.parameters.items()))),
+        snapshot,
+        lambda: Listing(
+            [row for row in snapshot.value.topics if with_internal or not row.is_internal],
+            visit.parameters,
+            text_of=lambda row: row.name,
+            orders={
+                "name": lambda row: row.name,
+                "partitions": lambda row: row.partitions,
+                "records": lambda row: row.records,
+                "size": lambda row: row.size_bytes,
+                "behind": lambda row: row.behind,
+            },
+            first_order="name",
+        ),
     )
     data = {
         "listing": listing,
         "with_internal": with_internal,
-        "internal_count": sum(state.is_internal for state in states),
+        "internal_count": sum(row.is_internal for row in snapshot.value.topics),
+        "missing": snapshot.value.missing,
+        "rates": plot(history.rates()),
     }
-    return Page("topics.html", "Topics", data, menu="topics", refreshes=True)
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A group that has committed offsets of a topic."""
-
-    group_id: str
-    kind: str
-    state: str
-    lag: Lag
+    return Page("topics.html", "Topics", data, menu="topics", refreshes=True, age_s=snapshot.age_s)
 
 
 @dataclass(frozen=True)
@@ -67,47 +70,116 @@ class Writer:
     is_open: bool
 
 
+@dataclass(frozen=True)
+class TopicPage:
+    """A topic with the partitions that one page shows, and sums over all of them."""
+
+    name: str
+    is_internal: bool
+    partitions: Sequence[PartitionState]
+    partitions_count: int
+    records: int
+    size_bytes: int | None
+    behind: int
+    offline_count: int
+
+
+@dataclass(frozen=True)
+class TopicDetails:
+    """A topic and its producers. writers_missing: why some of them are unknown."""
+
+    state: TopicState
+    writers: Sequence[Writer]
+    writers_missing: str | None
+
+
 async def read_topic(visit: Visit, name: str) -> TopicState:
-    """The state of one topic. Raises ClusterError, also if it does not exist."""
-    view = await visit.cluster.view([name])
+    """The state of one topic as it is now. Raises ClusterError, also if it does not exist."""
+    return await _read_state(visit.cluster, name)
+
+
+async def _read_state(cluster: Cluster, name: str) -> TopicState:
+    view = await cluster.view([name])
     found = view.topics.get(name)
     if found is None or found.error:
         raise RefusedError(found.error if found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
-    states = await read_topics(visit.cluster, view)
+    states = await read_topics(cluster, view)
     return states[0]
 
 
-async def topic(visit: Visit) -> Page:
-    name = visit.request.path_params["topic"]
-    state = await read_topic(visit, name)
+async def _read_details(reads: Reads, cluster: Cluster, name: str) -> TopicDetails:
+    state = await _read_state(cluster, name)
     by_leader: dict[int, list[tuple[str, int]]] = {}
-    for one in state.partitions:
-        if one.error is None:
-            by_leader.setdefault(one.leader, []).append((name, one.index))
-    producers, transactions, readers = await asyncio.gather(
-        read_producers(visit.cluster, by_leader.items()), list_transactions(visit.cluster), _readers(visit, state)
+    answering = [one for one in state.partitions if one.error is None]
+    for one in answering[:MOST_ASKED]:
+        by_leader.setdefault(one.leader, []).append((name, one.index))
+    producers, transactions = await asyncio.gather(
+        read_producers(cluster, by_leader.items()), transactions_of(reads, (), LONGEST_WAIT_S)
     )
-    names = {one.producer_id: one.transactional_id for one in transactions.listed}
-    listing = Listing(
-        state.partitions,
-        visit.parameters,
-        text_of=lambda one: f"{one.index:>9}",
-        orders={
-            "partition": lambda one: one.index,
-            "records": lambda one: one.records,
-            "behind": lambda one: one.behind,
-            "size": lambda one: one.size_bytes,
-        },
-        first_order="partition",
+    names = {one.producer_id: one.transactional_id for one in transactions.value.listed}
+    missing = next(iter(producers.errors.values()), None)
+    if missing is None and len(answering) > MOST_ASKED:
+        missing = f"only the first {MOST_ASKED:,} of {len(answering):,} partitions were asked"
+    return TopicDetails(state, writers_of(producers.producers, names), missing)
+
+
+async def topic(visit: Visit) -> Page:
+    name, reads = visit.request.path_params["topic"], visit.reads
+    history = history_of(reads)
+    answer, table = await asyncio.gather(
+        reads.ask(("topic", name), lambda cluster: _read_details(reads, cluster, name)),
+        lag_table_of(reads),
+        return_exceptions=True,
     )
+    details = answered(answer)
+    state = details.value.state
+    missing: list[str] = []
+    lags = part_of(table, LagTable((), (), {}, {}), "Groups", missing)
+    listing = await reads.made(
+        ("topic", name, tuple(sorted(visit.parameters.items()))),
+        details,
+        lambda: Listing(
+            state.partitions,
+            visit.parameters,
+            text_of=lambda one: f"{one.index:>9}",
+            orders={
+                "partition": lambda one: one.index,
+                "records": lambda one: one.records,
+                "behind": lambda one: one.behind,
+                "size": lambda one: one.size_bytes,
+            },
+            first_order="partition",
+        ),
+    )
+    readers = readers_of(lags.value, name)
     data = {
-        "topic": state,
+        "topic": TopicPage(
+            name,
+            state.is_internal,
+            listing.rows,
+            len(state.partitions),
+            state.records,
+            state.size_bytes,
+            state.behind,
+            len(state.offline),
+        ),
         "listing": listing,
-        "readers": readers,
-        "writers": writers_of(producers.producers, names)[:50],
-        "producers_error": next(iter(producers.errors.values()), None),
+        "readers": readers[:MOST_SHOWN],
+        "readers_count": len(readers),
+        "readers_missing": [*missing, *lags.value.missing],
+        "writers": details.value.writers[:MOST_SHOWN],
+        "writers_count": len(details.value.writers),
+        "producers_error": details.value.writers_missing,
+        "rates": plot(history.rates(name)),
     }
-    return Page("topic.html", name, data, menu="topics", refreshes=True)
+    age_s = max(details.age_s, lags.age_s)
+    return Page("topic.html", name, data, menu="topics", refreshes=True, age_s=age_s)
+
+
+def readers_of(table: LagTable, topic: str) -> list[GroupRow]:
+    """The groups with offsets of a topic, with their lag in it, the greatest first."""
+    found = [replace(row, lag=row.topics[topic], topics={}) for row in table.by_topic.get(topic, ())]
+    return sorted(found, key=lambda row: -(row.lag.end or 0))
 
 
 def writers_of(producers: Sequence[Producer], names: dict[int, str]) -> list[Writer]:
@@ -127,37 +199,6 @@ def writers_of(producers: Sequence[Producer], names: dict[int, str]) -> list[Wri
         for producer_id, states in grouped.items()
     ]
     return sorted(found, key=lambda one: (not one.is_open, -one.last_write_ms))
-
-
-async def _readers(visit: Visit, state: TopicState) -> list[Reader]:
-    groups = await _groups_of(visit, state.name)
-    partitions = {(state.name, one.index): one for one in state.partitions}
-    lags = {}
-    for group_id, offsets in (await read_committed(visit.cluster, groups)).items():
-        of_topic = {place: value for place, value in offsets.items() if place in partitions}
-        if of_topic:
-            lags[group_id] = lags_of(of_topic, partitions)
-    every = [(one, partitions[one.topic, one.partition]) for found in lags.values() for one in found]
-    await visit.session.readable_counts.fill(visit.cluster, every)
-    return [
-        Reader(group.group_id, group.kind, group.state, total(one.lag for one in lags[group.group_id]))
-        for group in groups
-        if group.group_id in lags
-    ]
-
-
-async def _groups_of(visit: Visit, topic: str) -> Sequence[ListedGroup]:
-    """The groups with offsets of a topic, as of at most GROUPS_KEPT_S ago: to find them all groups have to be asked."""
-    kept = visit.session.groups_by_topic
-    if kept is None or time.monotonic() - kept[0] > GROUPS_KEPT_S:
-        listed = (await list_groups(visit.cluster)).listed
-        committed = await read_committed(visit.cluster, listed)
-        by_topic: dict[str, list[ListedGroup]] = {}
-        for group in listed:
-            for name in {name for name, _ in committed.get(group.group_id, {})}:
-                by_topic.setdefault(name, []).append(group)
-        visit.session.groups_by_topic = kept = time.monotonic(), by_topic
-    return kept[1].get(topic, ())
 
 
 async def topic_settings(visit: Visit) -> Page:

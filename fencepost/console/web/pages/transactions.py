@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Final
 
+from fencepost.client.cluster import Cluster
 from fencepost.client.errors import ClusterError, check
 from fencepost.client.view import CoordinatorKind
+from fencepost.console.reading.lag_table import LONGEST_WAIT_S
+from fencepost.console.reading.sharing import Reads, StillReadingError
 from fencepost.console.reading.transaction_history import read_history
 from fencepost.console.reading.transactions import (
+    ListedTransaction,
     coordinator_view_of,
     describe_transaction,
     describe_transactions,
-    list_transactions,
     open_transactions,
     read_producers,
+    transactions_of,
 )
 from fencepost.console.web.changes import Change, Form, WorldChangedError, change, field_of, reason_of
 from fencepost.console.web.listing import Listing
@@ -29,6 +35,7 @@ from fencepost.protocol.errors import ErrorCode
 from fencepost.protocol.messages.markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from fencepost.protocol.messages.transactions import InitProducerIdRequest
 
+MOST_DESCRIBED: Final = 2_000
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 
 
@@ -57,41 +64,91 @@ class TransactionRow:
         return self.has_timeout and self.state == ONGOING and (self.age_ms or 0) > (self.timeout_ms or 0)
 
 
-async def transactions(visit: Visit) -> Page:
-    state = visit.parameter("state")
-    found = await list_transactions(visit.cluster, states=[state] if state in STATES else ())
-    views = await describe_transactions(visit.cluster, found.listed)
-    now_ms = int(time.time() * 1000)
-    rows = []
-    for one in found.listed:
-        view = views.get(one.transactional_id)
-        is_open = one.state in OPEN_STATES and view is not None and view.started_ms >= 0
-        rows.append(
-            TransactionRow(
-                one.transactional_id,
-                one.producer_id,
-                view.producer_epoch if view else None,
-                one.state,
-                max(0, now_ms - view.started_ms) if view and is_open else None,
-                view.timeout_ms if view else None,
-                len(view.partitions) if view else 0,
-            )
-        )
-    listing = Listing(
-        rows,
-        visit.parameters,
-        text_of=lambda row: f"{row.transactional_id} {row.producer_id}",
-        orders={
-            "id": lambda row: row.transactional_id,
-            "producer": lambda row: row.producer_id,
-            "state": lambda row: row.state,
-            "age": lambda row: row.age_ms,
-            "partitions": lambda row: row.partitions,
-        },
-        first_order="-age",
+@dataclass(frozen=True)
+class Described:
+    """All transactional ids in a state, and the views of the open ones by their coordinators."""
+
+    listed: Sequence[ListedTransaction]
+    views: Mapping[str, CoordinatorView]
+    missing: Sequence[str]
+
+
+async def _read(reads: Reads, cluster: Cluster, states: Sequence[str]) -> Described:
+    found = (await transactions_of(reads, states, LONGEST_WAIT_S)).value
+    opened = [one for one in found.listed if one.is_open]
+    missing = list(found.missing)
+    if len(opened) > MOST_DESCRIBED:
+        missing.append(f"Ages are shown of {MOST_DESCRIBED:,} of {len(opened):,} open transactions.")
+    views = await describe_transactions(cluster, opened[:MOST_DESCRIBED])
+    return Described(found.listed, views, missing)
+
+
+def _row(one: ListedTransaction, view: CoordinatorView | None, now_ms: int) -> TransactionRow:
+    is_open = one.is_open and view is not None and view.started_ms >= 0
+    return TransactionRow(
+        one.transactional_id,
+        one.producer_id,
+        view.producer_epoch if view else None,
+        one.state,
+        max(0, now_ms - view.started_ms) if view and is_open else None,
+        view.timeout_ms if view else None,
+        len(view.partitions) if view else 0,
     )
-    data = {"listing": listing, "state": state, "states": STATES, "missing": found.missing}
-    return Page("transactions.html", "Transactions", data, menu="transactions", refreshes=True)
+
+
+async def transactions(visit: Visit) -> Page:
+    state, reads = visit.parameter("state"), visit.reads
+    states = (state,) if state in STATES else ()
+    answer = await reads.ask(("transaction table", states), lambda cluster: _read(reads, cluster, states))
+    now_ms = int(time.time() * 1000)
+    listing = await reads.made(
+        ("transactions", tuple(sorted(visit.parameters.items()))),
+        answer,
+        lambda: Listing(
+            [_row(one, answer.value.views.get(one.transactional_id), now_ms) for one in answer.value.listed],
+            visit.parameters,
+            text_of=lambda row: f"{row.transactional_id} {row.producer_id}",
+            orders={
+                "id": lambda row: row.transactional_id,
+                "producer": lambda row: row.producer_id,
+                "state": lambda row: row.state,
+                "age": lambda row: row.age_ms,
+                "partitions": lambda row: row.partitions,
+            },
+            first_order="-age",
+        ),
+    )
+    missing = list(answer.value.missing)
+    listing = await _with_epochs(visit, listing, answer.value, missing)
+    data = {"listing": listing, "state": state, "states": STATES, "missing": missing}
+    return Page("transactions.html", "Transactions", data, menu="transactions", refreshes=True, age_s=answer.age_s)
+
+
+async def _with_epochs(
+    visit: Visit, listing: Listing[TransactionRow], known: Described, missing: list[str]
+) -> Listing[TransactionRow]:
+    """The same rows, of which those that are not open are described, too."""
+    listed = {one.transactional_id: one for one in known.listed}
+    asked = [listed[row.transactional_id] for row in listing.rows if row.epoch is None]
+    if not asked:
+        return listing
+
+    async def read(cluster: Cluster) -> Mapping[str, CoordinatorView]:
+        return await describe_transactions(cluster, asked)
+
+    kind = "epochs", tuple(one.transactional_id for one in asked)
+    try:
+        views = (await visit.reads.ask(kind, read)).value
+    except StillReadingError:
+        missing.append("Epochs are still being read.")
+        return listing
+    shown = copy(listing)
+    shown.rows = [
+        replace(row, epoch=view.producer_epoch, timeout_ms=view.timeout_ms) if view is not None else row
+        for row in listing.rows
+        for view in [views.get(row.transactional_id)]
+    ]
+    return shown
 
 
 async def transaction(visit: Visit) -> Page:
