@@ -37,7 +37,7 @@ class SimulatedCluster(Cluster):
         self.stable: dict[str, int] = {}
         self.asked: Counter[str] = Counter()
         self.largest = 0
-        self.silent: set[int] = set()
+        self.silent: set[int | None] = set()
         self.dead: set[int] = set()
         self.refused: set[int] = set()
         self.user_name = user

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -89,22 +89,9 @@ class Waits:
     def __init__(self) -> None:
         self._times: dict[_Position, int | None] = {}
 
-    async def fill(self, cluster: Cluster, lags: Iterable[tuple[str, GroupLag, PartitionState]]) -> dict[str, int]:
+    async def fill(self, cluster: Cluster, lags: Sequence[tuple[str, GroupLag, PartitionState]]) -> dict[str, int]:
         """By group id, the time in ms of the oldest waiting record that is known."""
-        found: dict[str, int] = {}
-        worst: dict[str, tuple[int, _Place]] = {}
-        for group_id, one, partition in lags:
-            position = _position(one, partition)
-            known = self._times.get(position, one.first_ms)
-            if known is not None:
-                found[group_id] = min(found.get(group_id, known), known)
-            size = one.lag.end or 0
-            if group_id not in worst or size > worst[group_id][0]:
-                worst[group_id] = size, _Place(position, partition)
-        asked: dict[_Position, tuple[int, _Place, list[str]]] = {}
-        for group_id, (size, place) in worst.items():
-            if group_id not in found and place.position not in self._times:
-                asked.setdefault(place.position, (size, place, []))[2].append(group_id)
+        found, chosen = await asyncio.to_thread(self._choose, lags)
         if len(self._times) > MOST_REMEMBERED:
             self._times.clear()
         at_once = asyncio.Semaphore(AT_ONCE)
@@ -119,9 +106,29 @@ class Waits:
             if first_ms is not None:
                 found.update(dict.fromkeys(group_ids, first_ms))
 
-        chosen = heapq.nlargest(MOST_TIMED, asked.values(), key=lambda each: (len(each[2]), each[0]))
-        await asyncio.gather(*(read(place, group_ids) for _, place, group_ids in chosen))
+        await asyncio.gather(*(read(place, group_ids) for place, group_ids in chosen))
         return found
+
+    def _choose(
+        self, lags: Sequence[tuple[str, GroupLag, PartitionState]]
+    ) -> tuple[dict[str, int], list[tuple[_Place, list[str]]]]:
+        """The times that are known, and the places at which most groups wait for an unknown time."""
+        found: dict[str, int] = {}
+        worst: dict[str, tuple[int, _Place]] = {}
+        for group_id, one, partition in lags:
+            position = _position(one, partition)
+            known = self._times.get(position, one.first_ms)
+            if known is not None:
+                found[group_id] = min(found.get(group_id, known), known)
+            size = one.lag.end or 0
+            if group_id not in worst or size > worst[group_id][0]:
+                worst[group_id] = size, _Place(position, partition)
+        asked: dict[_Position, tuple[int, _Place, list[str]]] = {}
+        for group_id, (size, place) in worst.items():
+            if group_id not in found and place.position not in self._times:
+                asked.setdefault(place.position, (size, place, []))[2].append(group_id)
+        chosen = heapq.nlargest(MOST_TIMED, asked.values(), key=lambda each: (len(each[2]), each[0]))
+        return found, [(place, group_ids) for _, place, group_ids in chosen]
 
 
 _Position = tuple[str, int, int, int]
@@ -153,12 +160,7 @@ class LagReader:
         )
         partitions = snapshot.value.partitions
         lags = await asyncio.to_thread(_all_lags, committed, partitions)
-        waiting = [
-            (group_id, one, partitions[one.topic, one.partition])
-            for group_id, found in lags.items()
-            for one in found
-            if one.lag.deliverable or one.lag.blocked
-        ]
+        waiting = await asyncio.to_thread(_waiting, lags, partitions)
         await self.counts.fill(cluster, ((one, partition) for _, one, partition in waiting))
         since = await self._waits.fill(cluster, waiting)
         missing = list(groups.missing)
@@ -172,6 +174,17 @@ def _all_lags(
     committed: Mapping[str, Committed], partitions: Mapping[Place, PartitionState]
 ) -> dict[str, list[GroupLag]]:
     return {group_id: lags_of(offsets, partitions) for group_id, offsets in committed.items()}
+
+
+def _waiting(
+    lags: Mapping[str, Sequence[GroupLag]], partitions: Mapping[Place, PartitionState]
+) -> list[tuple[str, GroupLag, PartitionState]]:
+    return [
+        (group_id, one, partitions[one.topic, one.partition])
+        for group_id, found in lags.items()
+        for one in found
+        if one.lag.deliverable or one.lag.blocked
+    ]
 
 
 def _table(

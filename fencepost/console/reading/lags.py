@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -47,10 +48,7 @@ class ReadableCounts:
         most_counted: int = MOST_COUNTED,
     ) -> None:
         """Count the lags with the fewest offsets in records. Those that may not be read keep their offsets."""
-        waiting = sorted(
-            ((one, partition) for one, partition in lags if one.lag.deliverable),
-            key=lambda each: each[0].lag.deliverable or 0,
-        )[:most_counted]
+        waiting = await asyncio.to_thread(_fewest, lags, most_counted)
         if len(self._counted) > MOST_REMEMBERED:
             self._counted.clear()
         at_once = asyncio.Semaphore(AT_ONCE)
@@ -70,6 +68,12 @@ class ReadableCounts:
         if counted is not None:
             one.lag = lag_in(partition, one.committed, counted)
             one.first_ms = counted.first_ms if counted.records_count else None
+
+
+def _fewest(lags: Iterable[tuple[GroupLag, PartitionState]], most: int) -> list[tuple[GroupLag, PartitionState]]:
+    return heapq.nsmallest(
+        most, (each for each in lags if each[0].lag.deliverable), key=lambda each: each[0].lag.deliverable or 0
+    )
 
 
 async def count_in(cluster: Cluster, partition: PartitionState, start: int, stable: int) -> ReadableRecords | None:

@@ -17,7 +17,8 @@ logger = logging.getLogger("fencepost.console")
 
 REST: Final = 20
 """A sample that took 1 s is followed by a pause of 20 s."""
-LONGEST_PAUSE_S: Final = 80.0
+LONGEST_PAUSE_S: Final = 50.0
+"""Shorter than answers are kept, so that who looks first has one at once."""
 LONGEST_SAMPLE_S: Final = 60.0
 
 

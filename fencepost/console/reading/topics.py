@@ -90,7 +90,8 @@ class TopicState:
 
 async def read_topics(cluster: Cluster, view: ClusterView, *, with_sizes: bool = True) -> list[TopicState]:
     """The state of some topics."""
-    states = states_of(view)
+    is_small = len(view.topics) < MOST_NAMED and sum(len(one.partitions) for one in view.topics.values()) < 1_000
+    states = states_of(view) if is_small else await asyncio.to_thread(states_of, view)
     partitions = [partition for state in states for partition in state.partitions]
     named = view.topics if len(view.topics) <= MOST_NAMED else None
     sizes = read_sizes(cluster, named) if with_sizes else _no_sizes()

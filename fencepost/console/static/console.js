@@ -8,7 +8,8 @@
   let waitsForPage = 0;
   let row = -1;
 
-  const rowsOf = () => [...document.querySelectorAll("main tbody tr")];
+  // Not those of numbers below a plot, which are hidden and lead nowhere.
+  const rowsOf = () => [...document.querySelectorAll("main tbody tr")].filter((one) => !one.closest(".plot"));
   const mark = (rows) => rows.forEach((one, number) => one.classList.toggle("current", number === row));
 
   const moveBy = (step) => {

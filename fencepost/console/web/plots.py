@@ -54,7 +54,12 @@ def plot(points: Sequence[Point]) -> Plot:
     latest = points[-1].value if points and points[-1].age_s <= HOLE_S else None
     minutes = int(known[0][0] / 60 + 0.5) if known else 0
     lines = [_line(run, greatest or 1.0) for run in runs]
-    return Plot(lines, latest, greatest, minutes, len(runs) > 1, _in_numbers(known))
+    return Plot(lines, rounded(latest), rounded(greatest), minutes, len(runs) > 1, _in_numbers(known))
+
+
+def rounded(value: float | None) -> float | None:
+    """A number to show: whole from 10 on, or if it is."""
+    return value if value is None or (value < 10 and value != int(value)) else round(value)
 
 
 def _line(run: Sequence[tuple[float, float]], greatest: float) -> str:
@@ -76,5 +81,5 @@ def _in_numbers(known: Sequence[tuple[float, float]]) -> list[NumbersRow]:
         from_min, to_min = (number + 1) * width_min, number * width_min
         found = [value for age_s, value in known if to_min * 60 <= age_s < from_min * 60]
         mean = sum(found) / len(found) if found else None
-        rows.append(NumbersRow(from_min, to_min, mean, max(found, default=None)))
+        rows.append(NumbersRow(from_min, to_min, rounded(mean), rounded(max(found, default=None))))
     return rows

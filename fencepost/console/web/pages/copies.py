@@ -175,11 +175,11 @@ def _range_of(form: Form, reading: Reading) -> tuple[Mapping[int, int], Mapping[
 async def _size_of(visit: Visit, reading: Reading, plan: Plan) -> int | None:
     """About how many bytes are read: the part of the topic's size that the range has; None if it is not known."""
     view = await visit.cluster.view([plan.source])
-    sizes = await read_sizes(visit.cluster, view)
+    sizes = await read_sizes(visit.cluster, view.topics)
     total = 0.0
     for one in reading.partitions:
         wanted = max(0, plan.ends[one.index] - plan.begins[one.index])
-        size_bytes = sizes.get((plan.source, one.index))
+        size_bytes = sizes.of_nodes.get(one.leader, {}).get((plan.source, one.index))
         if wanted and size_bytes is None:
             return None
         if wanted and one.records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -117,7 +118,7 @@ async def _read(reads: Reads, cluster: Cluster, group_id: str) -> GroupState:
     else:
         view = await cluster.view(sorted({place[0] for place in committed}))
         partitions = by_place(await read_topics(cluster, view, with_sizes=False))
-        state.offsets = lags_of(committed, partitions)
+        state.offsets = await asyncio.to_thread(lags_of, committed, partitions)
         known = [(one, partitions[one.topic, one.partition]) for one in state.offsets if one.lag.end]
         await reads.keep(LagReader).counts.fill(cluster, known)
         await _fill_ages(cluster, state, partitions)
