@@ -75,7 +75,9 @@ async def _in_cluster(
     except (LogInNeededError, LogInRefusedError) as error:
         if console.people is not None:
             # Nobody logs in here as a user of the cluster: the console's own user, or the person's token, is refused.
-            return console.render(request, browser, error_page(error), cluster, session)
+            who = "the person's token" if cluster.options.passes_token else "the user as whom the console asks"
+            refused = ClusterError(f"the cluster {cluster.name} refuses {who}: {error}")
+            return console.render(request, browser, error_page(refused), cluster, session)
         cluster.refused_log_in(error.mechanisms if isinstance(error, LogInNeededError) else ())
         browser.end_session(cluster.name)
         response = await _to_log_in(console, request, browser, cluster)
