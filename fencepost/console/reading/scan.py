@@ -122,7 +122,7 @@ class Cursor:
 class Scan:
     """One reading of some partitions of a topic.
 
-    positions and limits: of the cursors, by partition. patience_s: the time for which a leader may be away.
+    positions and limits: those of the cursors, by partition. patience_s: the time for which a leader may be away.
     ended: reason for the end: "" before it, "complete", or the bound of the budget.
     failed: errors of partitions that could not be read on, by their numbers. deleted: the number of
     offsets that retention took while it went on.
