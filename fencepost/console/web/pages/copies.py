@@ -228,7 +228,6 @@ def _filter_in_words(given: Mapping[str, str]) -> str:
 
 def _start(visit: Visit, query: Query, plan: Plan, reason: str) -> Job:
     session, values, sessions = visit.session, visit.values, visit.request.app.state.console.sessions
-    token = session.browser.token
     cluster = visit.cluster.again()
 
     async def choose(found: Sequence[Found]) -> Sequence[Found]:
@@ -253,7 +252,7 @@ def _start(visit: Visit, query: Query, plan: Plan, reason: str) -> Job:
         line,
         None,
         plan.offsets,
-        lambda: session.is_open and sessions.find(token, is_use=False) is not None,
+        lambda: session.is_open and sessions.find(session.browser.token, is_use=False) is not None,
         {
             "source": plan.source,
             "target": plan.target,
