@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.console.options import ConsoleOptions
 from fencepost.soak.free_port import free_port
@@ -130,6 +132,20 @@ def change_is_done(browser: httpx.Client) -> bool:
         shown.status_code == 200
         and browser.post("/change/create-topic", data=hidden_fields(shown.text) | confirming).status_code == 200
     )
+
+
+def test_records_are_copied_in_transactions_and_without(bootstrap: str, browser: httpx.Client) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("copied", 3, 1)])["copied"].result(60)
+    for fields in ({"transactions": "yes"}, {}):
+        change(browser, "copy-records", "copied", topic="orders", target="copied", by="same", keep_time="yes", **fields)
+        until(lambda: not get_json(browser, "/copies")["jobs"][0]["is_running"], timeout_s=60)
+        job = get_json(browser, "/copies")["jobs"][0]
+        assert (job["outcome"], job["progress"]["written_records"]) == ("done", 84)
+    lines = browser.get("/topics/copied/download?as=records").text.splitlines()
+    assert len(lines) == 2 * 84 + 1
+    assert json.loads(lines[-1])["end"]["complete"]
+    assert len(get_json(browser, "/topics/copied/tail")["rows"]) == 50
 
 
 def test_a_stuck_partition_is_explained_and_freed(bootstrap: str, browser: httpx.Client) -> None:

@@ -18,6 +18,7 @@ from fencepost.client.partitioner import partition_of_key
 from fencepost.client.session import ClientOptions
 from fencepost.console import copying
 from fencepost.console.copying import Copying, Plan, Progress, StoppedError
+from fencepost.console.reading import scan as scanning
 from fencepost.console.reading.scan import Budget, Found
 from fencepost.console.web.record_queries import begin, query_of
 from tests.support.broker_process import BrokerProcess
@@ -49,9 +50,10 @@ class Topics:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
         admin.delete_topics([name])[name].result(60)
 
-    def write(self, count: int, *, codec: str = "none") -> None:
+    def write(self, count: int, *, codec: str = "none", linger_ms: int = 5) -> None:
         """Each tenth record in an aborted transaction."""
-        kept = Producer({"bootstrap.servers": self.broker.bootstrap, "compression.type": codec})
+        settings = {"bootstrap.servers": self.broker.bootstrap, "compression.type": codec, "linger.ms": linger_ms}
+        kept = Producer({**settings, "batch.num.messages": 20})
         aborted = Producer({"bootstrap.servers": self.broker.bootstrap, "transactional.id": f"{self.source}-aborts"})
         aborted.init_transactions(60)
         aborted.begin_transaction()
@@ -235,6 +237,32 @@ def test_a_copy_that_is_stopped_leaves_whole_chunks_and_says_where(
     assert 0 < len(written) < 540
     copy(topics, change=lambda plan: replace(plan, begins=progress.next_offsets))
     assert contents(topics.read(topics.target)) == contents(topics.read(topics.source))
+
+
+def test_records_that_retention_takes_meanwhile_are_counted_and_passed(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "CHUNK_RECORDS", 50)
+    monkeypatch.setattr(copying, "RECORDS_AT_ONCE", 10)
+    monkeypatch.setattr(scanning, "BLOCK_BYTES", 500)
+    topics.write(600, linger_ms=0)
+    seen = 0
+
+    def delete() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 2:
+            admin = AdminClient({"bootstrap.servers": topics.broker.bootstrap})
+            places = [TopicPartition(topics.source, index, 150) for index in range(3)]
+            for future in admin.delete_records(places).values():
+                future.result(60)
+
+    progress = copy(topics, at_chunk=delete)
+    assert progress.deleted > 0
+    found = topics.read(topics.target)
+    assert len(found) == progress.written_records
+    copied = contents(found)
+    assert [one for one in contents(topics.read(topics.source)) if one not in copied] == []
 
 
 @pytest.mark.parametrize("which", ["source", "target"])

@@ -214,6 +214,7 @@ class Scan:
             cursor.forget()
         self._budget.records -= len(found)
         self._turns = []
+        self.ended = "" if found else self.ended
 
     def _take(self, cursor: Cursor) -> Found:
         assert self._turns is not None

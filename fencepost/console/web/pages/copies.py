@@ -268,7 +268,8 @@ def _start(visit: Visit, query: Query, plan: Plan, reason: str) -> Job:
         finally:
             cluster.close()
             job.line = replace(job.line, details=f"{job.line.details}; {_figures(copying)}")
-        return "All of the range was copied."
+        whole = "All of the range was copied."
+        return "All that retention has left of the range was copied." if copying.progress.deleted else whole
 
     try:
         jobs.start(session.jobs, job, work)

@@ -99,7 +99,7 @@ async def messages(visit: Visit) -> Page:
 def data_of(visit: Visit, reading: Reading, scan: Scan) -> dict[str, Any]:
     """The data that pages of records have in common."""
     query, budget = reading.query, reading.budget
-    kept = {key: value for key, value in visit.parameters.items() if value and key != "at"}
+    kept = {key: visit.parameter(key) for key in (*GIVEN, "stands", "format") if visit.parameter(key)}
     kept["order"] = "newest" if query.is_newest_first else "oldest"
     failed = [f"{reading.topic.name}-{index}: {reason}" for index, reason in sorted(scan.failed.items())]
     return {

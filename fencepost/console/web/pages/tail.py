@@ -46,9 +46,10 @@ async def tail(visit: Visit) -> Page:
     seen = query.at.offsets if query.at is not None else reading.ends
     skipped = sum(max(0, position - seen.get(index, 0)) for index, position in scan.positions.items())
     at = word_of(Positions(reading.topic.topic_id, _seen_now(reading, scan, seen)))
-    kept = {key: value for key, value in visit.parameters.items() if key not in ("at", "new", "since", "stop", "from")}
+    common = data_of(visit, reading, scan)
+    kept = {key: value for key, value in common["kept"].items() if key not in ("order", "from")}
     data = {
-        **data_of(visit, reading, scan),
+        **common,
         "rows": rows,
         "skipped": skipped if query.at is not None else 0,
         "notes": notes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.console.reading.scan import Scan
+from fencepost.console.values import Values
+from fencepost.console.web.pages import records
+from fencepost.console.web.record_queries import Hit, Query
 from tests.console.running import RunningConsole, get_json, options_for, text_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
@@ -129,6 +134,21 @@ def test_a_page_says_what_it_read(browser: httpx.Client, orders: str) -> None:
     assert re.search(r"260 records looked at, [0-9.]+ KiB read in [0-9.]+ s", page)
 
 
+def test_a_search_for_nobody_ends(browser: httpx.Client, orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[Scan] = []
+
+    async def slow_hits(values: Values, topic: str, query: Query, scan: Scan, most: int) -> list[Hit]:
+        scans.append(scan)
+        async for _ in scan.batches(1):
+            await asyncio.sleep(0.05)
+        return []
+
+    monkeypatch.setattr(records, "first_hits", slow_hits)
+    with pytest.raises(httpx.ReadTimeout):
+        browser.get(f"/topics/{orders}/messages?contains=nowhere", timeout=0.5)
+    until(lambda: bool(scans) and scans[0].ended == "nobody waits for it any more", timeout_s=30)
+
+
 def test_a_continued_page_does_not_move_when_records_are_written(broker: BrokerProcess, browser: httpx.Client) -> None:
     topic = create(broker, "moving")
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -183,6 +203,44 @@ def test_large_values_are_cut_and_the_record_has_its_own_page(broker: BrokerProc
     assert browser.get(f"/topics/{topic}/1/records/99").status_code == 404
     assert browser.get(f"/topics/{topic}/x/records/0").status_code == 404
     assert browser.get(f"/topics/{topic}/0/records/x").status_code == 422
+
+
+def test_parameters_that_it_does_not_know_do_nothing(browser: httpx.Client, orders: str) -> None:
+    for page in ("messages", "tail", "copy"):
+        for name in ("address", "self", "at", "order", "new", "since", "stop"):
+            answer = browser.get(f"/topics/{orders}/{page}?{name}=x")
+            assert answer.status_code in (200, 422), (page, name)
+            if name in ("address", "self"):
+                assert answer.status_code == 200
+
+
+def test_a_partition_that_cannot_be_read_is_named_and_the_others_are_shown(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    broken = BrokerProcess(tmp_path_factory.mktemp("broken") / "data")
+    broken.start()
+    try:
+        create(broken, "half")
+        producer = Producer({"bootstrap.servers": broken.bootstrap})
+        for number in range(90):
+            producer.produce("half", str(number), partition=number % 3)
+        producer.flush(60)
+        assert broken.terminate() == 0
+        lost = broken.data_directory / "half-1"
+        lost.rename(tmp_path_factory.mktemp("kept") / "half-1")
+        lost.write_text("a file")
+        broken.start()
+        with RunningConsole(options_for(broken)) as running, running.browser() as client:
+            page = client.get("/topics/half/messages?order=oldest")
+            assert page.status_code == 200
+            assert "1 partition cannot be read; all others are shown: half-1" in text_of(page.text)
+            assert len(all_pages(client, "/topics/half/messages?order=oldest")) == 60
+            last = json.loads(client.get("/topics/half/download").text.splitlines()[-1])["end"]
+            assert not last["complete"]
+            assert last["reasons"][0].startswith("half-1: ")
+            assert len(get_json(client, "/topics/half/tail")["rows"]) == 50
+    finally:
+        broken.kill()
 
 
 def test_empty_topics_and_topics_of_only_markers_have_pages(broker: BrokerProcess, browser: httpx.Client) -> None:
