@@ -102,12 +102,12 @@ def _options_of_file(chosen: Mapping[str, Any]) -> ConsoleOptions:
     from fencepost.console.options import OptionError, parse_address
 
     context = click.get_current_context()
-    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    # All parameters: context.params lacks those that go to callbacks, such as --masking.
+    known = {one.name: one.opts[0] for one in context.command.params if one.name is not None}
+    given = [name for name in known if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     others = [name for name in given if name not in ("config", "listen")]
     if others:
-        raise OptionError(
-            f"--{others[0].replace('_', '-')} does not go with --config: write it into {chosen['config']}"
-        )
+        raise OptionError(f"{known[others[0]]} does not go with --config: write it into {chosen['config']}")
     options = read_config(chosen["config"])
     if "listen" in given:
         host, port = parse_address(chosen["listen"])

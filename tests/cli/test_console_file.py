@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fencepost.cli.console import console
 from fencepost.cli.console_file import read_config
 from fencepost.console.options import OptionError
 from fencepost.console.roles import Role
@@ -197,3 +199,14 @@ def test_the_page_names_every_key(config: Path) -> None:
         assert len(known) > 8
         for key in known:
             assert key in ("users", "roles") or f"`{key}" in page, key
+
+
+@pytest.mark.parametrize("option", ["--masking", "--schema-registry", "--audit-log", "--command-config", "-X"])
+def test_an_option_that_would_not_count_beside_a_file_is_refused(option: str, tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("")
+    (tmp_path / "console.toml").write_text("")
+    value = "a=b" if option == "-X" else str(rules)
+    result = CliRunner().invoke(console, ["--config", str(tmp_path / "console.toml"), option, value])
+    assert result.exit_code == 1
+    assert f"{option} does not go with --config" in result.output
