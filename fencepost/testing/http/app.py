@@ -31,7 +31,7 @@ LONGEST_BODY_BYTES: Final = 32 * 1024 * 1024
 MOST_OPERATIONS: Final = 200
 """At once: each has a thread, and one that waits keeps it."""
 WITHOUT_LIMIT: Final = frozenset({"program", "brokers", "close_broker"})
-"""Operations that have threads of their own: they tell what keeps the others, and end it."""
+"""Operations that have threads of their own: they tell of the operations that keep the others, and end them."""
 CLOSING_THREADS: Final = 4
 OPERATION_THREAD: Final = "test-broker-operation"
 
