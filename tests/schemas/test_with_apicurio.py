@@ -16,7 +16,7 @@ from fencepost.schemas.workers import Order
 from tests.support.apicurio import apicurio
 from tests.support.confluent_values import ORDER_READ, ORDER_SCHEMA, avro, client_of, field, json_value, protobuf
 
-pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
