@@ -32,7 +32,10 @@ async def read_form(request: Request) -> dict[str, str]:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=200, errors="strict")
     except ValueError:
         raise BadFormError("the form cannot be read") from None
-    return dict(_as_meant(name, value) for name, value in pairs)
+    fields = dict(_as_meant(name, value) for name, value in pairs)
+    if any(category(letter) == "Cs" for value in fields.values() if not value.isascii() for letter in value):
+        raise BadFormError("the form has half of a surrogate pair")  # only as a number: it can be in no text of UTF-8
+    return fields
 
 
 def _as_meant(name: str, value: str) -> tuple[str, str]:

@@ -31,6 +31,11 @@ async def test_a_form_that_cannot_be_read_is_refused(body: bytes) -> None:
         await read_form(posted(body))
 
 
+async def test_half_of_a_surrogate_pair_is_refused_as_it_can_be_in_no_page_and_no_request() -> None:
+    with pytest.raises(BadFormError, match="half of a surrogate pair"):
+        await read_form(posted(b"csrf~=%5Cud800"))
+
+
 async def test_a_form_that_is_too_large_is_refused() -> None:
     with pytest.raises(BadFormError, match="at most 1,048,576 bytes"):
         await read_form(posted(b"x" * (LONGEST_BODY_BYTES + 1)))
