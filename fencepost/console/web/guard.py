@@ -30,6 +30,7 @@ class Guard:
     def __init__(self, app: Any, options: ConsoleOptions) -> None:
         self._app = app
         self._names = allowed_hosts(options)
+        self._is_https = options.is_https
         self._has_hsts = options.server_tls is not None and options.has_hsts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -42,6 +43,9 @@ class Guard:
             await Response(text, 421, HEADERS, media_type="text/plain")(scope, receive, send)
             return
 
+        if self._is_https:
+            # A proxy that has TLS asks in plain text: a redirection must not lead people to that.
+            scope = {**scope, "scheme": "https"}
         has_begun = False
 
         async def send_with_headers(message: Any) -> None:

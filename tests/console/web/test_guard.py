@@ -47,6 +47,13 @@ def test_a_name_of_another_site_is_refused() -> None:
     assert "set-cookie" not in answer.headers
 
 
+def test_behind_a_proxy_with_tls_a_redirection_keeps_to_https() -> None:
+    options = ConsoleOptions(bootstrap=(("127.0.0.1", 1),), is_secure=True)
+    with RunningConsole(options) as console, console.browser() as browser:
+        answer = browser.get("/topics/orders/", follow_redirects=False)
+        assert answer.headers["location"] == f"{console.address.replace('http:', 'https:')}/topics/orders"
+
+
 def test_names_have_hsts_and_addresses_and_this_machine_have_not() -> None:
     assert [one for one in ("console.example", "10.0.0.5", "::1", "localhost", "a.localhost", "") if is_name(one)] == [
         "console.example"
