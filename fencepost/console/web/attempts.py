@@ -13,6 +13,8 @@ MOST_OF_ONE: Final = 10
 MOST_OF_ADDRESS: Final = 100
 """Failed attempts from one address, of all users together. Behind a proxy all people have one address."""
 MOST_KEPT: Final = 10_000
+LONGEST_USER: Final = 200
+"""Characters of a user that are kept: a form may have a million of them. Longer names that begin alike count as one."""
 
 
 class Attempts:
@@ -27,10 +29,10 @@ class Attempts:
 
     def wait_s(self, address: str, user: str) -> float:
         """Seconds until the next attempt is allowed; 0 if it is now."""
-        return max(self._wait_s((address, user), MOST_OF_ONE), self._wait_s(address, MOST_OF_ADDRESS))
+        return max(self._wait_s(_key(address, user), MOST_OF_ONE), self._wait_s(address, MOST_OF_ADDRESS))
 
     def failed(self, address: str, user: str) -> None:
-        for key, most in (((address, user), MOST_OF_ONE), (address, MOST_OF_ADDRESS)):
+        for key, most in ((_key(address, user), MOST_OF_ONE), (address, MOST_OF_ADDRESS)):
             times = self._failed.setdefault(key, [])
             times.append(self._clock())
             del times[:-most]
@@ -39,10 +41,14 @@ class Attempts:
             self._failed.popitem(last=False)
 
     def succeeded(self, address: str, user: str) -> None:
-        self._failed.pop((address, user), None)
+        self._failed.pop(_key(address, user), None)
 
     def _wait_s(self, key: Hashable, most: int) -> float:
         times = self._failed.get(key, [])
         if len(times) < most:
             return 0.0
         return max(0.0, times[-most] + WINDOW_S - self._clock())
+
+
+def _key(address: str, user: str) -> Hashable:
+    return address, user[:LONGEST_USER]

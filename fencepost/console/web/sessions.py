@@ -180,10 +180,13 @@ class Sessions:
         return browser
 
     def renew(self, browser: Browser) -> None:
-        """Give a browser that logs in a new token and a new secret, which nobody else has. Its lifetime begins then."""
+        """Give a browser that logs in a new token and a new secret, which nobody else has. Its lifetime begins then.
+
+        It may have ended while the cluster or the provider was asked: it begins again.
+        """
         if not browser.has_logged_in:
             browser.ends_s = self._clock() + self._lifetime_s
-        del self._browsers[browser.token]
+        self._browsers.pop(browser.token, None)
         browser.token, browser.csrf = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         self._browsers[browser.token] = browser
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.console.web.attempts import MOST_KEPT, MOST_OF_ADDRESS, MOST_OF_ONE, WINDOW_S, Attempts
+from fencepost.console.web.attempts import LONGEST_USER, MOST_KEPT, MOST_OF_ADDRESS, MOST_OF_ONE, WINDOW_S, Attempts
 
 
 class Clock:
@@ -33,6 +33,16 @@ def test_an_address_that_tries_many_users_waits_too() -> None:
     for number in range(MOST_OF_ADDRESS):
         attempts.failed("10.0.0.1", f"user-{number}")
     assert attempts.wait_s("10.0.0.1", "another") == WINDOW_S
+
+
+def test_names_of_any_length_take_a_bounded_room_and_are_counted() -> None:
+    attempts = Attempts(Clock())
+    for number in range(MOST_OF_ONE):
+        attempts.failed("10.0.0.1", "u" * LONGEST_USER + str(number) * 1_000_000)
+    assert len(attempts) == 2
+    assert attempts.wait_s("10.0.0.1", "u" * 1_000_000) == WINDOW_S
+    attempts.succeeded("10.0.0.1", "u" * 1_000_000)
+    assert attempts.wait_s("10.0.0.1", "u" * 1_000_000) == 0
 
 
 def test_a_success_forgets_the_users_failures() -> None:

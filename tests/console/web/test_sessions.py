@@ -74,6 +74,16 @@ def test_a_browser_that_logs_in_gets_a_new_token_and_its_whole_lifetime() -> Non
     assert sessions.find(browser.token) is browser
 
 
+def test_a_browser_that_has_ended_while_it_logs_in_begins_again() -> None:
+    sessions = Sessions(clock=Clock())
+    browser = sessions.begin()
+    before = browser.token
+    sessions.end(browser)
+    sessions.renew(browser)
+    assert sessions.find(before) is None
+    assert sessions.find(browser.token) is browser
+
+
 def test_a_form_of_another_browser_is_not_accepted() -> None:
     sessions = Sessions()
     one, other = sessions.begin(), sessions.begin()
