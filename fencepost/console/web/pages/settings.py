@@ -61,6 +61,7 @@ async def alter_broker_setting(visit: Visit, form: Form) -> Change:
     known = {one.name: one for one in await read_settings(visit.cluster, ResourceKind.BROKER, str(broker), broker)}
     if setting not in known:
         raise NotFoundError(f"a broker has no setting {setting}")
+    then = "its default" if value is None else ("a new secret" if known[setting].is_secret else value)
     name = "" if everywhere else str(broker)
     node_id = None if everywhere else broker
     await alter_settings(
@@ -69,11 +70,10 @@ async def alter_broker_setting(visit: Visit, form: Form) -> Change:
 
     async def perform() -> str:
         await alter_settings(visit.cluster, ResourceKind.BROKER, name, [(setting, value)], node_id=node_id)
-        return f"{setting} was " + ("reset." if value is None else f"set to {value}.")
+        return f"{setting} was " + ("reset." if value is None else f"set to {then}.")
 
     where = "all brokers" if everywhere else f"broker {broker}"
     present = text_of(known[setting])
-    then = "its default" if value is None else ("a new secret" if known[setting].is_secret else value)
     effects = [f"{setting} of {where}: {present} → {then}", "It is in force at once, and stays over restarts."]
     back = with_query("/settings", broker=broker)
     return Change(
