@@ -7,12 +7,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker_process import ROOT
+from tests.support.crashed_workers import GoesOnAfterACrash
 
 SHARING = """
 import os
@@ -119,6 +120,31 @@ def test_tests_that_share_a_fixture_of_their_module_or_a_named_group_run_in_one_
     for process, group in re.findall(r"\[(gw\d)\].* PASSED .*@(\w+)", finished.stdout):
         processes[group].add(process)
     assert {group: len(found) for group, found in processes.items()} == {"test_one": 1, "test_other": 1, "named": 1}
+
+
+class Process:
+    """A process of pytest that has crashed, which its scheduler has not heard of yet."""
+
+    shutting_down = False
+
+    def send_runtest_some(self, indexes: list[int]) -> None:
+        raise OSError("cannot send (already closed?)")
+
+
+def test_two_processes_that_crash_at_once_cost_their_two_tests() -> None:
+    scheduler = GoesOnAfterACrash.__new__(GoesOnAfterACrash)
+    scheduler.log = lambda *_: None
+    first, second = Process(), Process()
+    tests = ["a::1", "a::2", "b::1"]
+    scheduler.workqueue = OrderedDict()
+    scheduler.registered_collections = {first: tests, second: tests}
+    scheduler.assigned_work = {
+        first: OrderedDict(a=OrderedDict({"a::1": False, "a::2": False})),
+        second: OrderedDict(b=OrderedDict({"b::1": False})),
+    }
+    assert scheduler.remove_node(first) == "a::1"
+    assert scheduler.remove_node(second) == "b::1"
+    assert scheduler.workqueue == {"a": {"a::2": False}}
 
 
 def test_the_folders_that_the_script_names_have_all_tests_of_their_markers() -> None:

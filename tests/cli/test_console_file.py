@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fencepost.cli.console import console
+from fencepost.cli.commands import fencepost
 from fencepost.cli.console_file import read_config
 from fencepost.console.options import OptionError
 from fencepost.console.roles import Role
@@ -207,6 +207,6 @@ def test_an_option_that_would_not_count_beside_a_file_is_refused(option: str, tm
     rules.write_text("")
     (tmp_path / "console.toml").write_text("")
     value = "a=b" if option == "-X" else str(rules)
-    result = CliRunner().invoke(console, ["--config", str(tmp_path / "console.toml"), option, value])
+    result = CliRunner().invoke(fencepost, ["console", "--config", str(tmp_path / "console.toml"), option, value])
     assert result.exit_code == 1
     assert f"{option} does not go with --config" in result.output

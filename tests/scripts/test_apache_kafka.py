@@ -27,9 +27,13 @@ SPARK = {"fencepost/spark", "tests/spark"}
 MENTIONED = re.compile(r"\b[Kk]afka(?:-clients)? (4\.\d+)")
 MENTIONED_ELSEWHERE = {
     "docs/clients/java.md": {"4.3"},  # an older client that is tested
+    "docs/command-line.md": {"4.1"},  # commits by topic ids begin there
+    "docs/groups.md": {"4.1"},  # commits by topic ids begin there
     "fencepost/broker/group/consumer/group.py": {"4.0"},  # records of old
     "fencepost/broker/group/streams/records.py": {"4.1"},  # records of old
+    "fencepost/cli/apis.py": {"4.0"},  # brokers before it
     "fencepost/cli/group_descriptions.py": {"4.0"},  # brokers before it
+    "fencepost/cli/other_brokers.py": {"4.1"},  # commits by topic ids begin there
     "fencepost/protocol/api_keys.py": {"4.0"},  # what it removed
     "fencepost/protocol/stored/consumer_groups.py": {"4.0"},  # records of old
     "fencepost/protocol/stored/streams_groups.py": {"4.1"},  # records of old

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fencepost.cli.soak import soak
+from fencepost.cli.commands import fencepost
 from fencepost.soak.pieces import FILE, NEEDED, Pieces, PiecesError, begin_piece, load_pieces
 from fencepost.soak.plan import Plan
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_refused(directory: Path) -> None:
 
 def run(directory: Path, *options: str) -> tuple[int, str]:
     arguments = ["--minutes", "1", "--continue", "--directory", str(directory), *options]
-    result = CliRunner().invoke(soak, arguments)
+    result = CliRunner().invoke(fencepost, ["soak", *arguments])
     return result.exit_code, result.output.replace("\n", " ")
 
 
@@ -106,6 +106,6 @@ def test_what_the_pieces_before_have_decided_cannot_be_given_again(directory: Pa
 
 
 def test_a_directory_has_to_be_named() -> None:
-    result = CliRunner().invoke(soak, ["--minutes", "1", "--continue"])
+    result = CliRunner().invoke(fencepost, ["soak", "--minutes", "1", "--continue"])
     assert result.exit_code == 2
     assert "--continue needs the --directory of the soak to go on with" in result.output

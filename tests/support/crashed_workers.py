@@ -40,6 +40,12 @@ class GoesOnAfterACrash(LoadGroupScheduling):  # type: ignore[misc]  # pytest-xd
     def _reschedule(self, node: WorkerController) -> None:
         if node not in self.registered_collections:
             return  # it is new, and still collects
+        try:
+            self._hand_out(node)
+        except OSError:
+            pass  # it has crashed, too: when that is noticed, `remove_node` gives its units to the others
+
+    def _hand_out(self, node: WorkerController) -> None:
         # A process runs a test when it knows the next one, or that there is none.
         super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:

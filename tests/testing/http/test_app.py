@@ -376,9 +376,13 @@ def test_more_operations_than_the_limit_are_refused_but_a_broker_can_be_closed(
     api.call("topic", broker=broker, name="orders")
     monkeypatch.setattr(app_module, "MOST_OPERATIONS", 1)
     answers: list[tuple[int, str, str]] = []
-    waiting = threading.Thread(
-        target=lambda: answers.append(api.refusal("records", broker=broker, topic="orders", count=1, timeout=60))
-    )
+
+    def wait() -> None:
+        # It is refused itself if it comes while the question below is answered.
+        while not answers or answers[-1][0] == 429:
+            answers.append(api.refusal("records", broker=broker, topic="orders", count=1, timeout=60))
+
+    waiting = threading.Thread(target=wait)
     waiting.start()
     give_up_at_s = time.monotonic() + 30
     while (refused := api.client.get(f"/brokers/{broker}")).status_code == 200:
@@ -387,7 +391,7 @@ def test_more_operations_than_the_limit_are_refused_but_a_broker_can_be_closed(
     assert broker in str(api.call("brokers")), api.call("program")
     api.call("close_broker", broker=broker)
     waiting.join(30)
-    assert answers[0][:2] == (409, "misuse")
+    assert answers[-1][:2] == (409, "misuse")
 
 
 def test_an_error_that_nobody_expects_is_a_sentence_and_the_next_operation_works(
