@@ -88,8 +88,8 @@ def produce(
     if keep_timestamps and (not as_json or timestamp_ms is not None):
         raise click.UsageError("--keep-timestamps is for --json, whose lines have times, and goes without --timestamp")
     common_headers = tuple(_header(pair) for pair in headers)
-    separator = None if key_separator is None else key_separator.encode()
-    marker = None if null_marker is None else null_marker.encode()
+    separator = None if key_separator is None else os.fsencode(key_separator)
+    marker = None if null_marker is None else os.fsencode(null_marker)
     written = current_writer(topic)
     common_key = None if key is None else _common_key(written, key)
 
@@ -396,4 +396,4 @@ def _header(pair: str) -> tuple[str, bytes]:
     name, equals, value = pair.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--header")
-    return name, value.encode()
+    return name, os.fsencode(value)

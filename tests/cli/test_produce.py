@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fencepost.cli.produce import _Stopping
+from fencepost.cli.produce import _header, _Stopping
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
@@ -63,3 +63,7 @@ def test_the_handlers_before_it_are_there_again() -> None:
     with _Stopping():
         assert signal.getsignal(signal.SIGTERM) != before[1]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_header_has_the_bytes_of_the_command_line_also_if_they_are_no_text() -> None:
+    assert _header(os.fsdecode(b"name=a=\xff")) == ("name", b"a=\xff")
