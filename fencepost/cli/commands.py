@@ -4,8 +4,9 @@ libraries."""
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -49,6 +50,8 @@ COMMANDS: Final[Mapping[str, str]] = {
 Each is a click command of this name in the module of fencepost.cli with the same name; for `serve`, which a broker runs
 without click, see `fencepost.cli.main`.
 """
+BYTES_TAKEN: Final = frozenset({"serve", "produce", "log", "history", "soak"})
+"""Those whose arguments may be bytes that are no text: of records, and of paths of files that are not there yet."""
 _MODULES = {
     "serve": "serve_command",
     "check-back": "check_back",
@@ -99,12 +102,27 @@ class LazyGroup(click.Group):
             nearest = difflib.get_close_matches(name, COMMANDS, 1)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"the commands are {', '.join(COMMANDS)}"
             raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
+        if name not in BYTES_TAKEN:
+            refuse_bytes(args[1:], ctx)
         return super().resolve_command(ctx, args)
+
+
+def refuse_bytes(arguments: Sequence[str], ctx: click.Context | None = None) -> None:
+    """Raise UsageError for an argument that is not UTF-8, unless it names a file: no request of Kafka can carry it."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            if not os.path.lexists(argument):
+                raise click.UsageError(f"{os.fsencode(argument)!r} is not UTF-8", ctx) from None
 
 
 def run() -> None:
     """Run the command that the process was called with, and end the process; after a Ctrl-C, without a word."""
     end_silently()
+    if sys.stdin is None:
+        # It was closed (`<&-`): the same as an empty one, for whoever reads it.
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     try:
         # A command's return value is no exit code; one from click itself is.
         code = fencepost.main(prog_name="fencepost", standalone_mode=False)

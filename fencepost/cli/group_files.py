@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -98,6 +99,7 @@ def read_file(lines: Iterable[bytes]) -> GroupFile:
     """Read a file of either format. lines: with their ends. Raises GroupFileError."""
     numbered = iter(enumerate(lines, start=1))
     number, line = next((each for each in numbered if each[1].strip()), (0, b""))
+    line = line.removeprefix(codecs.BOM_UTF8)  # editors of Windows begin a file with it
     if not line:
         raise GroupFileError("the file is empty: was its export refused?")
     if not line.lstrip().startswith(b"{"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
@@ -142,7 +143,9 @@ def create(name: str, as_json: bool, is_used: bool, **options: Any) -> None:
         return Profiles(current, {**profiles.by_name, name: _checked(name, given)}), None
 
     _tried(lambda: change_profiles(change))
-    use_words = ", and in use from now on" if is_used else f"; `fencepost profile use {name}` uses it from now on"
+    use_words = (
+        ", and in use from now on" if is_used else f"; `fencepost profile use {shlex.quote(name)}` uses it from now on"
+    )
     print_done(Done(f"profile {name} created{use_words}", {"name": name, "in_use": is_used}), as_json=as_json)
 
 

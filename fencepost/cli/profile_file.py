@@ -122,7 +122,7 @@ def parse_profiles(content: bytes, path: str) -> Profiles:
     import tomllib
 
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")  # editors of Windows begin a file with a byte order mark
         found = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
@@ -159,7 +159,7 @@ def _checked(found: dict[str, Any], text: str, path: str) -> Profiles:
         by_name[name] = dict(_properties(table, "", wrong))
     current = found.get("current")
     if current is not None and not (isinstance(current, str) and current in by_name):
-        raise wrong("current", f"current names {current!r}, and no profile has that name")
+        raise wrong("current", f"current names {current!r}, and no profile has that name: remove the line")
     return Profiles(current, by_name)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import click
+import pytest
 
-from fencepost.cli.commands import fencepost
+from fencepost.cli.commands import fencepost, refuse_bytes
 
 SERVING: Final = {"serve", "cluster try", "console"}
 """They print no results."""
@@ -43,3 +48,33 @@ def test_every_command_that_asks_a_broker_takes_profiles_and_properties() -> Non
 def test_what_answers_a_question_beforehand_is_called_yes() -> None:
     forced = {name for name, options in commands(fencepost) if "--force" in options and "--yes" not in options}
     assert forced == set()
+
+
+def test_an_argument_that_is_no_text_is_refused_unless_it_names_a_file(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/\xff"
+    with pytest.raises(click.UsageError, match="is not UTF-8"):
+        refuse_bytes(["describe", os.fsdecode(path)])
+    with open(path, "wb"):
+        refuse_bytes(["describe", os.fsdecode(path)])
+
+
+def ended(*arguments: bytes | str, closed: str = "") -> tuple[int, str]:
+    """The exit code and the errors of a command. closed: a redirection of the shell."""
+    command = [sys.executable, "-m", "fencepost", *arguments]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", ["topics", "transactions", "groups"])
+def test_a_name_that_is_no_text_ends_a_command_at_once(command: str) -> None:
+    code, error = ended(command, "describe", b"\xff", "--bootstrap", "127.0.0.1:1")
+    assert code == 2
+    assert r"b'\xff' is not UTF-8" in error
+
+
+def test_a_closed_input_is_an_empty_one() -> None:
+    assert ended("profile", "create", "p", "--from", "-", closed="<&-")[0] == 1
+    code, error = ended("produce", "orders", "--bootstrap", "127.0.0.1:1", closed="<&-")
+    assert (code, "no broker answers" in error) == (1, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import json
@@ -61,6 +62,8 @@ def test_any_names_and_offsets_survive(offsets: list[FileOffset]) -> None:
 def test_unknown_keys_and_empty_lines_are_no_fault() -> None:
     found = changed(1, lambda line: line.update(colour="red"))
     assert read_file([b"\n", *found, b"\n"]).offsets == FILE.offsets
+    assert read_file([codecs.BOM_UTF8 + found[0], *found[1:]]).offsets == FILE.offsets
+    assert read_file([codecs.BOM_UTF8 + b"orders,0,5\n"]).offsets == [FileOffset("", "orders", 0, 5)]
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,12 @@ def test_text_that_no_file_can_hold_changes_nothing() -> None:
     assert read_profiles() == TWO
 
 
+def test_a_byte_order_mark_is_no_fault() -> None:
+    assert parse_profiles(b'\xef\xbb\xbf[profiles.a]\nbootstrap = "b:1"\n', "FILE").by_name == {
+        "a": {"bootstrap": "b:1"}
+    }
+
+
 # What is wrong is named by line
 
 
@@ -102,8 +108,8 @@ def test_text_that_no_file_can_hold_changes_nothing() -> None:
         ("profiles = 1\n", "FILE:1: profiles is no table"),
         ("[profiles]\na = 1\n", "FILE:2: the profile 'a' is no table of properties"),
         ('[profiles.a]\nx = "1"\nsome.y = [1]\n', "FILE:3: some.y is neither text nor a number"),
-        ('\n\ncurrent = "b"\n', "FILE:3: current names 'b', and no profile has that name"),
-        ("current = []\n", "FILE:1: current names [], and no profile has that name"),
+        ('\n\ncurrent = "b"\n', "FILE:3: current names 'b', and no profile has that name: remove the line"),
+        ("current = []\n", "FILE:1: current names [], and no profile has that name: remove the line"),
         (b"a = 1\n# \xff\n", "FILE:2: it is not UTF-8 text"),
         ("a = " + "[" * 100_000, "FILE"),
         (b"#" * (LARGEST_FILE_BYTES + 1), f"FILE has more than {LARGEST_FILE_BYTES} bytes"),
