@@ -121,7 +121,7 @@ def run() -> None:
     """Run the command that the process was called with, and end the process; after a Ctrl-C, without a word."""
     end_silently()
     if sys.stdin is None:
-        # It was closed (`<&-`): the same as an empty one, for whoever reads it.
+        # It was closed (`<&-`): the commands that read it find an empty one.
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     try:
         # A command's return value is no exit code; one from click itself is.
