@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 import pytest
+from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 
 from fencepost.cli import redelivery
 from fencepost.cli.redelivery import Letter, Redelivery, Refused
@@ -96,3 +97,35 @@ def test_a_partition_that_does_not_answer_leaves_the_batch_to_the_next_command()
 def test_a_partition_that_the_topic_does_not_have_refuses() -> None:
     with pytest.raises(Refused, match="has 2 partitions"):
         written(FakeCluster(), Copy(7, 0, 3, "orders", "ab" * 16, 2, ((4, 5), (6, 6)), 0))
+
+
+class FencedProducer:
+    """kafka-python's producer after another one with its transactional id has begun."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self.error = error
+
+    def init_transactions(self) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        raise self.error
+
+    def close(self, timeout: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProducerFencedError(),
+        InvalidProducerEpochError(),
+        KafkaError(f"Cannot execute transactional method because we are in an error state: {ProducerFencedError()}"),
+    ],
+    ids=["fenced", "epoch", "in an error state"],
+)
+def test_a_command_that_a_later_one_has_fenced_says_so(error: KafkaError, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafka.KafkaProducer", lambda **_: FencedProducer(error))
+    monkeypatch.setattr(redelivery, "client_options", lambda _: {})
+    with redelivery._decisions("a:1", "billing") as store, pytest.raises(click.ClickException, match="another command"):
+        store({})
