@@ -83,8 +83,7 @@ def test_what_is_not_read_is_printed_in_bytes_and_named_a_few_times(
     assert "the id 99" in fields["value_error"]
     lines = capsys.readouterr().err.splitlines()
     assert lines[1] == "orders-0 @1: its value is not read: it names no schema"
-    assert len(lines) == 11
-    assert lines[-1] == "keys and values not read: 22"
+    assert lines[10:] == ["keys and values not read: 22"]
 
 
 @click.command()
