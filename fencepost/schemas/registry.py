@@ -50,7 +50,7 @@ class NotRegisteredError(SchemaError):
 
 @dataclass(frozen=True)
 class Registered:
-    """A schema of a registry. subjects: under which it has it, as far as it says so."""
+    """A schema of a registry. subjects: those of the schema, as the registry names them; it may name none."""
 
     schema: Schema
     subjects: tuple[Subject, ...] = ()

@@ -141,7 +141,7 @@ GIVEN: Final = (
 
 
 async def rows_of(visit: Visit, hits: Sequence[Hit], longest: int = LONGEST_SHOWN) -> list[MessageRow]:
-    """Rows of a page, with the transactional ids of their producers, as far as this user may see them."""
+    """Rows of a page. Each has its producer's transactional id, if this user has the right to describe it."""
     producer_ids = sorted({one.found.row.producer_id for one in hits if one.found.row.producer_id >= 0})
     names: dict[int, str] = {}
     if producer_ids:
