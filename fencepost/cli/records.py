@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fencepost.cli.output import format_time
-from fencepost.protocol.checked_json import INT32_MAX, JsonError, parse, shown
+from fencepost.protocol.checked_json import INT32_MAX, JsonError, parse, shown, text_or_base64
 
 LARGEST_LINE_BYTES = 256 << 20
 """Above any record that a broker takes."""
@@ -83,9 +83,9 @@ def fields_of(record: Any) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp_ms": record.timestamp,
         "time": format_time(record.timestamp),
-        "key": _json_text(record.key),
-        "value": _json_text(record.value),
-        "headers": [[name, _json_text(value)] for name, value in record.headers or ()],
+        "key": text_or_base64(record.key),
+        "value": text_or_base64(record.value),
+        "headers": [[name, text_or_base64(value)] for name, value in record.headers or ()],
     }
 
 
@@ -115,16 +115,6 @@ def escaped(content: bytes, *, kept: str = "\t") -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
-
-
-def _json_text(content: bytes | None) -> str | dict[str, str] | None:
-    """UTF-8 as text, other bytes as `{"base64": …}`, so that nothing is lost."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
 
 
 def to_bytes_of(name: str, content: Any) -> bytes | None:

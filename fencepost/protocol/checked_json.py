@@ -2,11 +2,13 @@
 
 Python's own reader takes NaN, a key twice, half of a surrogate pair, numbers of thousands of digits and bytes that no
 strict decoder of UTF-8 takes; it fails with RecursionError on deep nesting. Here all of that is a `JsonError`, and each
-field is read by its type and range. A value that passed can be compared, added to and written again.
+field is read by its type and range. A value that passed can be compared, added to and written again. Bytes are written
+by `text_or_base64`.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -228,3 +230,13 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_once, parse_int=_whole, parse_float=_finite, parse_constant=_refuse_constant
 )
+
+
+def text_or_base64(content: bytes | None) -> str | dict[str, str] | None:
+    """UTF-8 as text, other bytes as `{"base64": …}`, so that nothing is lost; None for null."""
+    if content is None:
+        return None
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.cli.commands import fencepost
 from fencepost.cli.other_brokers import OTHER_BROKERS, SAME, other_brokers_section
-from tests.cli.test_commands import commands
+from tests.support.command_tree import commands
 
 
 def test_each_command_has_a_row() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -11,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from fencepost.cli import questions
-from fencepost.cli.commands import fencepost
 from fencepost.cli.questions import ask, yes_option
+from tests.support.command_tree import commands
 
 
 @click.command()
@@ -58,22 +57,8 @@ def test_a_closed_standard_input_is_no_terminal(monkeypatch: pytest.MonkeyPatch)
 # The whole tree of commands
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, (*path, name))
-    else:
-        yield " ".join(path), command
-
-
 ASKING = {
-    name: option
-    for name, command in commands(fencepost)
-    for option in command.params
-    if {"--yes", "-y"} & set(option.opts)
+    name: option for name, command in commands() for option in command.params if {"--yes", "-y"} & set(option.opts)
 }
 
 

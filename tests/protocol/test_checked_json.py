@@ -18,6 +18,7 @@ from fencepost.protocol.checked_json import (
     JsonError,
     parse,
     parse_object,
+    text_or_base64,
 )
 from tests.support.odd_json import ODD_TEXTS, odd_json
 
@@ -138,3 +139,9 @@ def test_the_odd_texts_are_refused_or_of_one_meaning() -> None:
         except JsonError:
             refused += 1
     assert refused == 17
+
+
+def test_bytes_are_written_as_text_or_in_base64() -> None:
+    assert text_or_base64(None) is None
+    assert text_or_base64("é".encode()) == "é"
+    assert text_or_base64(b"\xff\x00") == {"base64": "/wA="}

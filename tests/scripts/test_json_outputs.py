@@ -12,7 +12,8 @@ import pytest
 from fencepost.cli.commands import fencepost
 from scripts.json_outputs import OUTPUTS, published
 from scripts.json_page import PAGE, SCHEMAS, json_page, schema_file
-from tests.support.json_outputs import check_output, command_of, commands
+from tests.support.command_tree import commands
+from tests.support.json_outputs import check_output, command_of
 
 WITH_JSON = {
     name

@@ -7,25 +7,12 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-import click
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from fencepost.cli.commands import fencepost
 from scripts.json_outputs import OUTPUTS
-
-
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """The commands that do something, by name."""
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, (*path, name))
-    else:
-        yield " ".join(path), command
 
 
 def command_of(arguments: Sequence[str]) -> str | None:

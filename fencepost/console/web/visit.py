@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -21,6 +20,7 @@ from fencepost.console.values import Values
 from fencepost.console.web.listing import Listing
 from fencepost.console.web.roles import needed_role
 from fencepost.console.web.sessions import Session
+from fencepost.protocol.checked_json import text_or_base64
 
 
 class NotFoundError(Exception):
@@ -135,7 +135,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
-        return _text_or_base64(bytes(value))
+        return text_or_base64(bytes(value))
     if isinstance(value, Listing):
         return {
             "total": value.total,
@@ -160,10 +160,3 @@ def _plain(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     return "-".join(map(str, key)) if isinstance(key, tuple) else str(key)
-
-
-def _text_or_base64(content: bytes) -> Any:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}

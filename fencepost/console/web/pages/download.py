@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from fencepost.console.positions import Positions, word_of
 from fencepost.console.reading.scan import Budget, Scan
 from fencepost.console.web.record_queries import RECORDS_AT_ONCE, Hit, Reading, begin, hits_in, query_of
 from fencepost.console.web.visit import BadFormError, Page, Visit
+from fencepost.protocol.checked_json import text_or_base64
 
 MOST_RECORDS: Final = 1_000_000
 """Of those that are looked at."""
@@ -125,9 +125,9 @@ class _Lines:
         if shown is None:
             fields["commits"] = row.committed
         elif self._as_records:
-            fields["key"] = _lossless(shown.record.key)
-            fields["value"] = _lossless(shown.record.value)
-            fields["headers"] = [[name, _lossless(value)] for name, value in shown.record.headers]
+            fields["key"] = text_or_base64(shown.record.key)
+            fields["value"] = text_or_base64(shown.record.value)
+            fields["headers"] = [[name, text_or_base64(value)] for name, value in shown.record.headers]
         else:
             fields["key"] = shown.key.text
             fields["value"] = shown.value.text
@@ -158,13 +158,3 @@ class _Lines:
 
 class _EndedError(Exception):
     """A download ends here; the message is the reason."""
-
-
-def _lossless(content: bytes | None) -> str | dict[str, str] | None:
-    """UTF-8 as text, other bytes as base64."""
-    if content is None:
-        return None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content).decode()}
