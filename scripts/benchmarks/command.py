@@ -114,7 +114,7 @@ def subjects(options: argparse.Namespace) -> list[Subject]:
     taking_part: list[Subject] = [FencepostSubject(), fencepost_in_page_cache()]
     taking_part += [LimitSubject(), LimitSubject(is_synced=True)]
     if not options.alone:
-        taking_part.append(KafkaSubject())
+        taking_part += [KafkaSubject(), KafkaSubject(is_durable=True)]
     return [*taking_part, *map(PeerSubject, options.peer)]
 
 

@@ -12,10 +12,14 @@ Say = Callable[[str], None]
 
 DURABLE, PAGE_CACHE, REFERENCE = "fencepost", "fencepost-page-cache", "kafka"
 """The names of the subjects that are compared; ratios are to the reference."""
+DURABLE_REFERENCE = "kafka-durable"
+"""The reference when it syncs each batch before it replies."""
 LIMIT, LIMIT_ON_DISK = "limit", "limit-on-disk"
 """What is in no broker's way: a server that does the least, in the page cache and on the disk."""
 OURS = (DURABLE, PAGE_CACHE, LIMIT, LIMIT_ON_DISK)
 """What is divided by the others."""
+ON_DISK = (DURABLE, LIMIT_ON_DISK)
+"""What promises the same as the durable reference: only these are divided by it."""
 
 
 class Sample(NamedTuple):
@@ -175,5 +179,7 @@ class Figure:
 
 COMPARED = (DURABLE, PAGE_CACHE, REFERENCE)
 """For `Figure.subjects`: side by side, in both settings."""
-COMPARED_WITH_LIMIT = (*COMPARED, LIMIT, LIMIT_ON_DISK)
+COMPARED_BOTH_WAYS = (*COMPARED, DURABLE_REFERENCE)
+"""The same, and the reference in both settings, too."""
+COMPARED_WITH_LIMIT = (*COMPARED_BOTH_WAYS, LIMIT, LIMIT_ON_DISK)
 """The same, and what clients, system and event loop take by themselves."""

@@ -8,50 +8,41 @@ five need five partitions. A client of bare sockets has five in flight to one pa
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from scripts.benchmarks.client_process import Measured, bootstrap, measure_client
-from scripts.benchmarks.figures import COMPARED, PAGE_CACHE, Broker, Figure, Round, Sample
+from scripts.benchmarks.figures import COMPARED_BOTH_WAYS, DURABLE_REFERENCE, Broker, Figure, Round, Sample
 from scripts.benchmarks.measuring import rate, topic_of
 
 LIBRDKAFKA, BARE = "librdkafka", "bare sockets"
 RECORD_BYTES, BATCH_BYTES = 1_000, 16_384
-FLUSH_PER_BATCH = {"flush.messages": "1"}
 
 
 class Case(NamedTuple):
     """client:     librdkafka or bare sockets.
     in_flight:  requests that the producer sends before it waits for a reply; 5 is the most that an idempotent one may.
-    partitions: of its topic.
-    is_flushed: whether the topic is durable whatever the broker's default is."""
+    partitions: of its topic."""
 
     client: str
     in_flight: int
     partitions: int
-    is_flushed: bool
 
     def __str__(self) -> str:
         partitions = f"{self.partitions} partition{'s' if self.partitions > 1 else ''}"
-        text = f"{self.client}, {self.in_flight} in flight, {partitions}"
-        return f"{text}, flush per batch" if self.is_flushed else text
+        return f"{self.client}, {self.in_flight} in flight, {partitions}"
 
 
-CLIENTS = ((LIBRDKAFKA, 1, 1), (LIBRDKAFKA, 5, 5), (BARE, 1, 1), (BARE, 5, 1))
-CASES = [Case(*client, is_flushed) for is_flushed, client in itertools.product((False, True), CLIENTS)]
+CASES = (Case(LIBRDKAFKA, 1, 1), Case(LIBRDKAFKA, 5, 5), Case(BARE, 1, 1), Case(BARE, 5, 1))
 
 
 def measure(round_: Round) -> Iterator[Sample]:
-    """A flush per batch in the setting for the page cache would be the durable setting once more."""
     broker = round_.running()
+    is_synced = round_.subject.name == DURABLE_REFERENCE
     for number, case in enumerate(CASES):
-        if case.is_flushed and round_.subject.name == PAGE_CACHE:
-            continue
         round_.say(str(case))
-        records = max(1, round_.sizes["flushed_bytes" if case.is_flushed else "total_bytes"] // RECORD_BYTES)
-        configs = FLUSH_PER_BATCH if case.is_flushed else None
-        with topic_of(broker, f"idempotence-{number}-{round_.number}", case.partitions, configs) as topic:
+        records = max(1, round_.sizes["synced_bytes" if is_synced else "total_bytes"] // RECORD_BYTES)
+        with topic_of(broker, f"idempotence-{number}-{round_.number}", case.partitions) as topic:
             result, cpu_s = produce(broker, topic, case, records)
         total_bytes = result.get("bytes", records * RECORD_BYTES)
         yield from rate(str(case), "produce", total_bytes, result["duration_s"], cpu_s)
@@ -81,13 +72,12 @@ def produce(broker: Broker, topic: str, case: Case, records: int) -> Measured:
 FIGURES = (
     Figure(
         name="idempotence",
-        about="an idempotent producer, 1 KB records in 16 KB batches; by each broker's default, and with "
-        "`flush.messages` 1 on the topic, so that Kafka is durable too",
+        about="an idempotent producer, 1 KB records in 16 KB batches",
         measure=measure,
-        # Kafka syncs the log and each of its indexes, and writes about a megabyte per second then.
-        sizes={"total_bytes": 120_000_000, "flushed_bytes": 10_000_000},
-        small_sizes={"total_bytes": 500_000, "flushed_bytes": 100_000},
-        subjects=COMPARED,
+        # Kafka, durable, syncs the log and each of its indexes for each batch.
+        sizes={"total_bytes": 120_000_000, "synced_bytes": 20_000_000},
+        small_sizes={"total_bytes": 500_000, "synced_bytes": 100_000},
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
         slower="With one request in flight each batch of an idempotent producer waits for a sync of its own, where "
         "Kafka by default acknowledges what is in the page cache. To sync later, for more batches at once, does not "

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from scripts.benchmarks.client_process import bootstrap, client, measure_client, measured
-from scripts.benchmarks.figures import COMPARED, COMPARED_WITH_LIMIT, Figure, RatioTarget, Round, Sample
+from scripts.benchmarks.figures import COMPARED_BOTH_WAYS, COMPARED_WITH_LIMIT, Figure, RatioTarget, Round, Sample
 from scripts.benchmarks.measuring import percentiles, topic_of
 
 WANTED = (50, 99, 99.9)
@@ -75,7 +75,7 @@ FIGURES = (
         measure=measure_steady,
         sizes={"bytes_per_s": 20_000_000, "duration_ms": 8_000, "skipped_ms": 2_000},
         small_sizes={"bytes_per_s": 1_000_000, "duration_ms": 300, "skipped_ms": 100},
-        subjects=COMPARED,
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
     ),
 )

@@ -11,21 +11,23 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
-from scripts.benchmarks.figures import DURABLE, PAGE_CACHE
-from scripts.benchmarks.overview import ROWS, advantage
+from scripts.benchmarks.overview import BY_DEFAULT, IN_PAGE_CACHE, ON_DISK, PAIRS, ROWS, advantage
 
 COLOURS = {
     "fencepost": "#1b6ca8",
     "fencepost-page-cache": "#7fb7e0",
     "kafka": "#d98032",
+    "kafka-durable": "#8a4b12",
     "limit": "#cccccc",
     "limit-on-disk": "#888888",
 }
+PAIR_COLOURS = {ON_DISK: "#1b6ca8", IN_PAGE_CACHE: "#7fb7e0", BY_DEFAULT: "#b9b9b9"}
 OTHER_COLOURS = ("#6a994e", "#9d6b9e", "#888888")
 LABELS = {
     "fencepost": "Fencepost, on disk before the reply",
     "fencepost-page-cache": "Fencepost, in the page cache",
     "kafka": "Apache Kafka, in the page cache (its default)",
+    "kafka-durable": "Apache Kafka, on disk before the reply",
     "limit": "the limit, in the page cache",
     "limit-on-disk": "the limit, on disk before the reply",
 }
@@ -104,17 +106,22 @@ def _line(
 
 
 def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
-    """How many times as good as Kafka both settings are, for each row of the overview, around a line at 1."""
-    settings = (PAGE_CACHE, DURABLE)
+    """How many times as good as Kafka this broker is by each pair of settings, for each row, around a line at 1."""
     with mpl.rc_context({**STYLE, "font.size": 9}):
-        canvas = Canvas(figsize=(8, 4.6), layout="constrained")
+        canvas = Canvas(figsize=(8, 5.2), layout="constrained")
         axes = canvas.subplots()
-        for place, subject in enumerate(settings):
-            values = [advantage(figures, row, subject) for row in ROWS]
-            positions = [number + (place - 0.5) * 0.4 for number in range(len(ROWS))]
-            lengths = [value - 1 for value in values]
-            axes.barh(positions, lengths, left=1, height=0.36, color=COLOURS[subject], label=LABELS[subject])
-            for position, value in zip(positions, values, strict=True):
+        for place, pair in enumerate(PAIRS):
+            found = [(number, advantage(figures, row, pair)) for number, row in enumerate(ROWS)]
+            bars = [(number + (place - 1) * 0.28, value) for number, value in found if value is not None]
+            axes.barh(
+                [position for position, _ in bars],
+                [value - 1 for _, value in bars],
+                left=1,
+                height=0.26,
+                color=PAIR_COLOURS[pair],
+                label=pair.label,
+            )
+            for position, value in bars:
                 is_ahead = value >= 1
                 axes.annotate(
                     f"{value:.2g}",
@@ -123,6 +130,7 @@ def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
                     textcoords="offset points",
                     ha="left" if is_ahead else "right",
                     va="center",
+                    fontsize=7,
                 )
         axes.axvline(1, color=COLOURS["kafka"], linewidth=1.5)
         axes.set_xscale("log")
@@ -134,7 +142,7 @@ def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
         axes.set_ylim(len(ROWS) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
-        canvas.legend(loc="outside upper left", ncols=2, frameon=False)
+        canvas.legend(loc="outside upper left", ncols=3, frameon=False)
         canvas.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 

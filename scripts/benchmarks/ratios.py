@@ -9,14 +9,15 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from scripts.benchmarks.figures import OURS, REFERENCE, Figure, RatioTarget, Target
+from scripts.benchmarks.figures import DURABLE_REFERENCE, ON_DISK, OURS, REFERENCE, Figure, RatioTarget, Target
 from scripts.benchmarks.results import Ratio, Result, readable
 
 QUANTITY_WIDTH = 26
 
 
 def ratios(figure: Figure, results: Sequence[Result]) -> list[Ratio]:
-    """Of this broker and of the limit, in each setting, to each other broker that took part."""
+    """Of this broker and of the limit, in each setting, to each other broker that took part; to the durable reference
+    only of what is durable, too."""
     found: list[Ratio] = []
     references = {(one.subject, one.case, one.quantity): one for one in results}
     others = [name for name in dict.fromkeys(one.subject for one in results) if name not in OURS]
@@ -24,6 +25,8 @@ def ratios(figure: Figure, results: Sequence[Result]) -> list[Ratio]:
         if result.subject in others:
             continue
         for reference in others:
+            if reference == DURABLE_REFERENCE and result.subject not in ON_DISK:
+                continue
             other = references.get((reference, result.case, result.quantity))
             if other is None or len(other.values) != len(result.values) or not all(other.values):
                 continue

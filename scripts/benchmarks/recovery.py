@@ -24,7 +24,7 @@ from scripts.benchmarks.client import (
     require_success,
     wait_until_answered,
 )
-from scripts.benchmarks.figures import DURABLE, REFERENCE, Figure, Round, Sample, Sizes, Target
+from scripts.benchmarks.figures import DURABLE, DURABLE_REFERENCE, REFERENCE, Figure, Round, Sample, Sizes, Target
 from scripts.benchmarks.prepared import copy, prepared
 
 TOPIC = "measured"
@@ -183,7 +183,7 @@ FIGURES = (
             "batch_bytes": 16_384,
         },
         targets=(Target("first Produce answered", 2.0),),
-        subjects=(DURABLE, REFERENCE),
+        subjects=(DURABLE, REFERENCE, DURABLE_REFERENCE),
     ),
     Figure(
         name="recovery-small-batches",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from scripts.benchmarks.client_process import bootstrap, measure_client
 from scripts.benchmarks.figures import (
-    COMPARED,
+    COMPARED_BOTH_WAYS,
     COMPARED_WITH_LIMIT,
     DURABLE,
     Broker,
@@ -126,7 +126,7 @@ FIGURES = (
         measure=measure_others,
         sizes=SIZES,
         small_sizes=SMALL_SIZES,
-        subjects=COMPARED,
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
     ),
     Figure(
@@ -135,7 +135,7 @@ FIGURES = (
         measure=measure_loops,
         sizes={"loops": 1_000},
         small_sizes={"loops": 5},
-        subjects=COMPARED,
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
     ),
 )

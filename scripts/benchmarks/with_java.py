@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fencepost.soak.kafka_jars import KAFKA_CLIENTS_VERSION
 from scripts.benchmarks import java_clients
 from scripts.benchmarks.client_process import measured
-from scripts.benchmarks.figures import COMPARED, Figure, Round, Sample
+from scripts.benchmarks.figures import COMPARED_BOTH_WAYS, Figure, Round, Sample
 from scripts.benchmarks.measuring import rate, topic_of
 from scripts.benchmarks.transactions import (
     HEADLINE_CASES,
@@ -80,7 +80,7 @@ FIGURES = (
         measure=measure_tools,
         sizes={"records": 600_000},
         small_sizes={"records": 1_000},
-        subjects=COMPARED,
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
         needs_java=True,
     ),
@@ -92,7 +92,7 @@ FIGURES = (
         sizes=HEADLINE_SIZES,
         small_sizes=SMALL_SIZES,
         ratio_targets=HEADLINE_TARGETS,
-        subjects=COMPARED,
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
         needs_java=True,
     ),
@@ -102,7 +102,7 @@ FIGURES = (
         measure=measure_transactions,
         sizes=SIZES,
         small_sizes=SMALL_SIZES,
-        subjects=COMPARED,
+        subjects=COMPARED_BOTH_WAYS,
         needs_launches=False,
         needs_java=True,
     ),

@@ -94,7 +94,7 @@ def test_an_idempotent_producer_writes_with_a_producer_id(client: str, tmp_path:
     try:
         connect(broker).close()
         with topic_of(broker, "measured", 1) as topic, Client(broker.address) as reader:
-            idempotence.produce(broker, topic, idempotence.Case(client, 1, 1, is_flushed=False), records=20)
+            idempotence.produce(broker, topic, idempotence.Case(client, 1, 1), records=20)
             reply = require_success(reader.call(fetch_request(topic, 0, 2**20)))
             header = read_header(memoryview(reply.responses[0].partitions[0].records))
             assert (header.producer_id >= 0, header.base_sequence) == (True, 0)
