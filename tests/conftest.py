@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.crashed_workers import GoesOnAfterACrash, HardLimit
 from tests.support.durations import Recorder, SlowMarks
+from tests.support.forgotten_sockets import let_kafka_python_forget
 
 # A busy machine is no failure: how long an example takes says nothing about whether it holds.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -62,6 +63,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Without pytest-xdist there is no such hook, and without `--dist loadgroup` its own schedulers do."""
     return GoesOnAfterACrash(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_runtest_setup() -> None:
+    let_kafka_python_forget()
 
 
 FIRST = (
