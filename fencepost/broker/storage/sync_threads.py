@@ -57,8 +57,7 @@ class SyncThreads:
     """Threads for syncs, started on first use."""
 
     def __init__(self) -> None:
-        self._threads: list[threading.Thread] = []
-        self._parts: SimpleQueue[tuple[_RunningSync, SyncPart] | None] = SimpleQueue()
+        self._threads: list[_SyncThread] = []
 
     def sync(
         self, parts: Sequence[SyncPart], errors: list[StorageError], on_end: Callable[[], None]
@@ -74,7 +73,7 @@ class SyncThreads:
             sync.end()
             return sync.future
         while len(self._threads) < min(len(parts), SYNC_THREAD_COUNT):
-            thread = threading.Thread(target=self._run, name=f"sync-{len(self._threads)}", daemon=True)
+            thread = _SyncThread(f"sync-{len(self._threads)}")
             try:
                 thread.start()
             except RuntimeError:  # the system has no more threads for this process
@@ -83,19 +82,45 @@ class SyncThreads:
                 raise
             self._threads.append(thread)
         for part in parts:
-            self._parts.put((sync, part))
+            min(self._threads, key=_SyncThread.waiting_count).put(sync, part)
         return sync.future
 
     def close(self) -> None:
         """End the threads after their current work."""
-        for _ in self._threads:
-            self._parts.put(None)
+        for thread in self._threads:
+            thread.end()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
 
+
+class _SyncThread(threading.Thread):
+    """A thread with a queue of its own.
+
+    With one queue for all, each part would wake two threads: a thread that takes a part from a SimpleQueue wakes the
+    next one that waits, and that one takes the interpreter lock to find nothing.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._parts: SimpleQueue[tuple[_RunningSync, SyncPart] | None] = SimpleQueue()
+        self._put_count = 0  # changed by the event loop alone
+        self._ended_count = 0  # changed by this thread alone
+
+    def waiting_count(self) -> int:
+        """The parts that have not ended."""
+        return self._put_count - self._ended_count
+
+    def put(self, sync: _RunningSync, part: SyncPart) -> None:
+        self._put_count += 1
+        self._parts.put((sync, part))
+
+    def end(self) -> None:
+        """End after the current work."""
+        self._parts.put(None)
+
     @SYNC_THREAD.catches_itself
-    def _run(self) -> None:
+    def run(self) -> None:
         """Run parts until the end. No exception of a part ends the thread: all later syncs would wait for ever."""
         take = self._parts.get
         while (taken := take()) is not None:
@@ -105,6 +130,7 @@ class SyncThreads:
             except BaseException as error:  # noqa: BLE001  # nothing else may end a thread either
                 SYNC_THREAD.failed(error, concerns=part.jobs[0].path)
                 errors = [UnexpectedFailureError("the sync", error)]
+            self._ended_count += 1
             sync.part_ended(errors)
 
 
