@@ -107,11 +107,12 @@ def _line(
 
 def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
     """How many times as good as Kafka this broker is by each pair of settings, for each row, around a line at 1."""
+    rows = [row for row in ROWS if any(advantage(figures, row, pair) is not None for pair in PAIRS)]
     with mpl.rc_context({**STYLE, "font.size": 9}):
         canvas = Canvas(figsize=(8, 5.2), layout="constrained")
         axes = canvas.subplots()
         for place, pair in enumerate(PAIRS):
-            found = [(number, advantage(figures, row, pair)) for number, row in enumerate(ROWS)]
+            found = [(number, advantage(figures, row, pair)) for number, row in enumerate(rows)]
             bars = [(number + (place - 1) * 0.28, value) for number, value in found if value is not None]
             axes.barh(
                 [position for position, _ in bars],
@@ -138,8 +139,8 @@ def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
         ticks = [0.5, 1, 2, 5, 10]
         axes.set_xticks(ticks, ["half as good", "Apache Kafka", "2 times", "5 times", "10 times"])
         axes.set_xticks([], minor=True)
-        axes.set_yticks(range(len(ROWS)), [row.label for row in ROWS])
-        axes.set_ylim(len(ROWS) - 0.5, -0.5)
+        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
         canvas.legend(loc="outside upper left", ncols=3, frameon=False)
