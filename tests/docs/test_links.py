@@ -1,4 +1,4 @@
-"""Every link of README and docs leads to a page, a section, a file or a picture that is there."""
+"""Every link of README and docs leads to a page, a section, a file, a test or a picture that is there."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ from tests.docs.code_blocks import DOCS, ROOT
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+TEST = re.compile(r"\[`(test_\w+)`\]\(([^)\s]+\.py)\)")
+EVIDENCE = "How this is tested"
+EVIDENCE_ROW = re.compile(r"^\| \[[^]]*\]\(#([\w-]+)\) \| (?P<claim>.+) \| (?P<evidence>\[.+\)) \|$", re.MULTILINE)
+CLAIMING = (
+    "README",
+    "docs/cluster",
+    "docs/comparison",
+    "docs/console",
+    "docs/console-access",
+    "docs/security",
+    "docs/spark",
+    "docs/testing",
+    "docs/two-phase",
+    "docs/two-phase-table",
+)
+"""The pages that promise most: each ends with a table of the tests, figures and limits behind its sections."""
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted(DOCS.rglob("*.md")),
@@ -54,6 +70,28 @@ def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
         if not target.exists() or (section and section not in anchors(target)):
             dead.append(f"{target.relative_to(ROOT)}#{section}")
     assert not dead
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_test_that_a_page_names_is_in_the_file_that_it_links(path: Path) -> None:
+    missing = []
+    for name, target in TEST.findall(prose(path)):
+        file = path.parent / target
+        if name != file.stem and not re.search(rf"^ *(async )?def {name}\(", file.read_text("utf-8"), re.MULTILINE):
+            missing.append(f"{target}: {name}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", CLAIMING)
+def test_each_section_of_a_page_that_promises_much_has_a_test_a_figure_or_a_limit(name: str) -> None:
+    text = prose(ROOT / f"{name}.md")
+    sections = [anchor(heading) for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)]
+    table = text.partition(f"\n## {EVIDENCE}\n")[2].partition("\n## ")[0]
+    rows = EVIDENCE_ROW.findall(table)
+    assert len(rows) == table.count("\n|") - 2, "each row has a section, a claim and links"
+    shown = {section for section, *_ in rows}
+    assert shown <= set(sections)
+    assert set(sections) - shown <= {anchor(EVIDENCE), "read-on", "it-is-not"}
 
 
 def test_every_page_can_be_reached_from_the_index_in_one_step() -> None:
