@@ -25,5 +25,18 @@ def test_a_default_is_that_of_the_setting(name: str, number: str, unit: str) -> 
     assert getattr(settings, name.replace(".", "_")) == int(number) * UNITS[unit]
 
 
+def test_what_the_cluster_costs_is_what_was_measured() -> None:
+    table = PAGE.partition("## What it costs you")[2].partition("\n\n- ")[0]
+    figures = re.findall(
+        r"\d+(?:\.\d+)? to \d+(?:\.\d+)?|\d+\.\d+", "".join(re.findall(r"^\| [a-z].*$", table, re.MULTILINE))
+    )
+    measured = (DOCS / "performance" / "cluster.md").read_text(encoding="utf-8")
+    singles = [
+        single for figure in figures for single in (figure.split(" to ") if figure not in measured else [figure])
+    ]
+    assert len(figures) >= 10
+    assert [single for single in singles if single not in measured] == []
+
+
 def test_the_page_shows_the_defaults_of_several_settings() -> None:
     assert len(DEFAULTS) == 7
