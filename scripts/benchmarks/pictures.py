@@ -143,7 +143,7 @@ def draw_overview(path: Path, figures: Mapping[str, Any]) -> None:
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.tick_params(axis="y", length=0)
         axes.spines[["top", "right"]].set_visible(False)
-        canvas.legend(loc="outside upper left", ncols=3, frameon=False)
+        canvas.legend(loc="outside upper left", ncols=2, frameon=False)
         canvas.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
