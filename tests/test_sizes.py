@@ -74,6 +74,8 @@ CALLED_BY_LIBRARIES = {
     "fencepost/broker/security/sasl/jwks.py: _NoRedirects.redirect_request": "urllib calls it for each redirect",
     "fencepost/console/broker_http.py: _NoRedirects.redirect_request": "urllib calls it for each redirect",
     "fencepost/testing/clock.py: TurnableLoop._accept_connection2": "overrides a method that asyncio calls",
+    "scripts/site_pages.py: on_config": "MkDocs calls it before it reads the pages",
+    "scripts/site_pages.py: on_page_markdown": "MkDocs calls it for each page",
 }
 """Definitions whose callers are in a library or in CPython, and which."""
 

@@ -9,8 +9,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYTHING = ROOT / "requirements.lock"
-ALONE = "release"
-"""The part that is no part of the whole: its tools are in no environment of a checkout."""
+ALONE = ("release", "site")
+"""The parts that are no part of the whole: their tools are in no environment of a checkout."""
 PARTS = {path.stem: path for path in sorted((ROOT / "requirements").glob("*.lock"))}
 
 
