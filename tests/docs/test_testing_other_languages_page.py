@@ -16,7 +16,7 @@ EXAMPLES = PAGE.parent / "examples"
 SHOWN = {
     "java": EXAMPLES / "testing_java" / "OrdersTest.java",
     "go": EXAMPLES / "testing_go" / "orders_test.go",
-    "js": EXAMPLES / "testing_node" / "orders.test.mjs",
+    "node": EXAMPLES / "testing_node" / "orders.test.mjs",
     "rust": EXAMPLES / "testing_rust" / "tests" / "orders.rs",
 }
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -40,6 +40,7 @@ def test_its_limits_are_those_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("language", SHOWN)
-def test_its_tests_in_other_languages_are_those_of_the_examples(language: str) -> None:
-    (shown,) = re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+def test_the_test_on_the_page_of_a_language_is_that_of_its_example(language: str) -> None:
+    text = PAGE.with_stem(f"{PAGE.stem}-{language}").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert shown.strip() in SHOWN[language].read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Generator of the tables of docs/monitoring.md from the families of metrics: `python -m scripts.monitoring_page`."""
+"""Generator of the tables of docs/metrics.md from the families of metrics: `python -m scripts.metrics_page`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fencepost.broker.metrics.families import SECTIONS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "monitoring.md"
-BEGIN = "<!-- Made of broker/metrics by `python -m scripts.monitoring_page`; a test keeps it current. -->\n"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+BEGIN = "<!-- Made of broker/metrics by `python -m scripts.metrics_page`; a test keeps it current. -->\n"
 
 
-def monitoring_page(present: str) -> str:
+def metrics_page(present: str) -> str:
     """The whole page: what was written by hand, up to the mark, and the tables behind it."""
     before, mark, _ = present.partition(BEGIN)
     if not mark:
@@ -21,7 +21,7 @@ def monitoring_page(present: str) -> str:
 
 def _tables() -> Iterator[str]:
     for title, families in SECTIONS.items():
-        yield f"\n### {title}\n"
+        yield f"\n## {title}\n"
         yield "| metric | type | labels | meaning |"
         yield "|---|---|---|---|"
         for family in families:
@@ -31,4 +31,4 @@ def _tables() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(monitoring_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(metrics_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,15 +1,15 @@
-"""The generated tables of the monitoring page list every metric."""
+"""The generated tables of the page of metrics list every metric."""
 
 from __future__ import annotations
 
 from fencepost.broker.metrics.families import FAMILIES
 from fencepost.broker.metrics.family import Kind
-from scripts.monitoring_page import PAGE, monitoring_page
+from scripts.metrics_page import PAGE, metrics_page
 
 
 def test_the_page_is_current() -> None:
     present = PAGE.read_text(encoding="utf-8")
-    assert present == monitoring_page(present), "run python -m scripts.monitoring_page"
+    assert present == metrics_page(present), "run python -m scripts.metrics_page"
 
 
 def test_every_family_has_one_name_of_its_own_and_a_sentence() -> None:
