@@ -1,4 +1,4 @@
-"""docs/architecture.md and docs/words.md name what there is: paths, modules, functions, settings, rooms."""
+"""Pages about the code name what there is: paths, modules, functions, settings, rooms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from fencepost.cli.commands import COMMANDS
 from fencepost.protocol.errors import ErrorCode
 from tests.support.source_trees import ROOT, product_files, tree_of
 
-PAGES = {name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("architecture.md", "words.md")}
+PAGES = {
+    name: (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("architecture.md", "changing.md", "words.md")
+}
 ARCHITECTURE = PAGES["architecture.md"]
 SOURCES = ("fencepost", "tests")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -214,6 +214,7 @@ RUN_ELSEWHERE = {
     "docs/command-line.md",
     "docs/history.md",
     "docs/architecture.md",
+    "docs/changing.md",
     "docs/backup.md",
     "docs/moving-from-kafka.md",
     "docs/testing.md",

@@ -33,7 +33,7 @@ QUESTIONS = {
     "Which settings are there?": "docs/configuration.md",
     "Which requests does it serve?": "docs/protocol-support.md",
     "What does a committed transaction promise?": "docs/transactions.md",
-    "How do I add a setting?": "docs/architecture.md",
+    "How do I add a setting?": "docs/changing.md",
     "Which tests do I run?": "CONTRIBUTING.md",
     "How do I report a hole?": "SECURITY.md",
 }
