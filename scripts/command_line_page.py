@@ -23,6 +23,8 @@ INTRODUCTION = """\
 running broker, this one or any other that speaks Kafka's protocol. What was asked for goes to standard output, as a
 table or, with `--json`, for programs; errors and counts go to standard error. In a checkout, `./scripts/fencepost` runs
 them. Generated from the commands by `python -m scripts.command_line_page`; a test keeps it current.
+Until Fencepost is on PyPI, the extras below are `pip install '.[cluster,postgres]'` and
+`pip install '.[check-back,postgres]'` in a checkout.
 
 `fencepost profile` keeps the addresses and log-ins of clusters under names: `--profile NAME` reaches one of them, and
 `fencepost profile use NAME` makes it the one that commands use from now on. The source nearest to the command counts:

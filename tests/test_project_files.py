@@ -86,7 +86,7 @@ def test_the_changelog_has_a_section_for_the_version() -> None:
 
 @pytest.mark.parametrize(
     ("tag", "message"),
-    [("v9.9.9", "the tag is v9.9.9"), ("0.1.0", "the tag is 0.1.0"), (None, "the tag of the release")],
+    [("v9.9.9", "the tag is v9.9.9"), ("0.2.0", "the tag is 0.2.0"), (None, "the tag of the release")],
 )
 def test_a_release_whose_tag_is_not_the_version_is_refused(tag: str | None, message: str) -> None:
     command = [str(ROOT / "scripts" / "release"), *([tag] if tag else [])]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
-from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,15 +33,6 @@ def test_the_wheel_holds_one_package_and_the_command(tmp_path: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or "test" in name.replace("fencepost/testing/", "")]
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "fencepost").rglob("*.py")}
     assert sources | {"fencepost/py.typed"} <= set(names)
-
-
-def test_the_source_distribution_makes_the_same_wheel(tmp_path: Path) -> None:
-    (archive,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
-    with tarfile.open(archive) as unpacked:
-        unpacked.extractall(tmp_path / "unpacked", filter="data")
-    (root,) = (tmp_path / "unpacked").iterdir()
-    wheel = build_wheel(root, tmp_path / "from_source_distribution")
-    assert wheel.read_bytes() == build_wheel(ROOT, tmp_path / "from_checkout").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["broker", "protocol"])

@@ -21,11 +21,14 @@ runpy.run_module("fencepost", run_name="__main__", alter_sys=True)
 """
 
 
-def earlier_program(directory: Path) -> tuple[str, ...]:
-    """Extract that version; return what Python runs with the arguments of `fencepost`. Skips a test without history."""
-    archive = subprocess.run(["git", "-C", str(ROOT), "archive", COMMIT, "fencepost"], capture_output=True, check=False)
+def earlier_program(
+    directory: Path, commit: str = COMMIT, packages: tuple[str, ...] = ("fencepost",)
+) -> tuple[str, ...]:
+    """Extract a version; return what Python runs with the arguments of `fencepost`. Skips a test without history."""
+    command = ["git", "-C", str(ROOT), "archive", commit, *packages]
+    archive = subprocess.run(command, capture_output=True, check=False)
     if archive.returncode != 0:
-        pytest.skip(f"the history of this checkout has no commit {COMMIT}: {archive.stderr.decode().strip()}")
+        pytest.skip(f"the history of this checkout has no commit {commit}: {archive.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
         tar.extractall(directory, filter="data")
     # Python looks for packages in the directory of its program first.

@@ -1,4 +1,4 @@
-"""The one-file program of a release, built once for all tests of a checkout's state."""
+"""The files of a release, the one-file program among them, built and tried once for all tests of a checkout's state."""
 
 from __future__ import annotations
 
@@ -7,19 +7,32 @@ import hashlib
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 from tests.support.missing_tools import missing, require_tool
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / ".cache" / "program"
-PARTS = ("fencepost", "scripts/program", "scripts/release", "requirements", "pyproject.toml", "CHANGELOG.md")
+PARTS = (
+    *("fencepost", "scripts/program", "scripts/release", "scripts/releasing", "requirements", "pyproject.toml"),
+    *("CHANGELOG.md", "README.md", ".github/workflows/release.yml"),
+)
 BUILD_LIMIT_S = 900
+NOT_YET = ("the working tree differs from its commit", "CHANGELOG.md has lines under Unreleased")
+"""Refusals of a checkout between releases."""
 
 
 def release_files() -> Path:
-    """The folder of a release's files, built by `scripts/release` if no test has before. Skips without its tools."""
+    """The folder of a release's files, by a dry run of `scripts/release`. Skips without its tools."""
+    return _built()[0]
+
+
+def release_output() -> str:
+    """All that the dry run has said."""
+    return _built()[1].read_text(encoding="utf-8")
+
+
+def _built() -> tuple[Path, Path]:
     for tool in ("cc", "strip", "git"):
         require_tool(tool)
     found = subprocess.run(["cc", "-print-file-name=libzstd.a"], capture_output=True, text=True, check=True).stdout
@@ -29,21 +42,32 @@ def release_files() -> Path:
     with (BUILDS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = BUILDS / _fingerprint()
-        if not (folder / "SHA256SUMS").exists():
-            for old in BUILDS.glob("*/*"):
+        output = folder.with_suffix(".log")
+        if not output.exists():
+            for old in [*BUILDS.glob("*/*"), *BUILDS.glob("*.log")]:
                 old.unlink()
-            version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+            variables = {
+                "FENCEPOST_DIST": str(folder),
+                "FENCEPOST_LEVEL": "1",
+                "FENCEPOST_PYTHON": sys.executable,
+                "FENCEPOST_IMAGE_ENGINE": "none",
+            }
             built = subprocess.run(
-                [str(ROOT / "scripts" / "release"), f"v{version}"],
-                env=os.environ
-                | {"FENCEPOST_DIST": str(folder), "FENCEPOST_LEVEL": "1", "FENCEPOST_PYTHON": sys.executable},
-                capture_output=True,
+                [str(ROOT / "scripts" / "release"), "--dry-run"],
+                env=os.environ | variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
                 timeout=BUILD_LIMIT_S,
             )
-            assert built.returncode == 0, built.stdout + built.stderr
-    return folder
+            refused = [line for line in built.stdout.splitlines() if any(reason in line for reason in NOT_YET)]
+            assert built.returncode == (1 if refused else 0), built.stdout
+            if refused:
+                _, _, after = built.stdout.partition("built and tried, but a release would be refused")
+                assert after.splitlines()[1:] == refused[: len(refused) // 2], built.stdout
+            output.write_text(built.stdout, encoding="utf-8")
+    return folder, output
 
 
 def program_of(release: Path) -> Path:

@@ -39,6 +39,9 @@ narrower name takes precedence.
 A secret is shown nowhere. It is best kept in a file of its own, that only the broker's user can read:
 `ssl.keystore.password=${file:/etc/fencepost/keystore-password}`; `${env:NAME}` reads a variable of the environment.
 
+Some settings name an extra to install. Until Fencepost is on PyPI, it is `pip install '.[http]'` or
+`pip install '.[cluster]'` in a checkout.
+
 Settings marked with (*) can be changed while the broker runs, for this broker or for all (`kafka-configs --alter
 --entity-type brokers`, or any admin client). Such a change survives restarts and takes precedence over the sources
 above.
