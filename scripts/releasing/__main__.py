@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from scripts.releasing import image, locks, statements, trial
-from scripts.releasing.conditions import ROOT, section, version_of
+from scripts.releasing.conditions import ROOT, notes_for, version_of
 
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 
@@ -24,6 +24,12 @@ def python(*arguments: str | Path) -> None:
 
 def say(sentence: str) -> None:
     print(f"release: {sentence}", flush=True)
+
+
+def repository() -> str | None:
+    """The address of the repository whose workflow this is; None elsewhere."""
+    name = os.environ.get("GITHUB_REPOSITORY")
+    return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}" if name else None
 
 
 def packages(dist: Path) -> Path:
@@ -84,8 +90,8 @@ def steps(dist: Path) -> None:
     if platform.system() == "Linux":
         program(wheel, dist / f"fencepost-{version}-linux-{platform.machine()}")
     with_image(dist, version)
-    notes = section((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
-    (dist / "NOTES.md").write_text((notes[1] if notes else "") + "\n", encoding="utf-8")
+    notes = notes_for((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version, repository())
+    (dist / "NOTES.md").write_text(f"{notes}\n", encoding="utf-8")
     digests = "".join(f"{statements.digest_of(path)}  {path.name}\n" for path in sorted(dist.iterdir()))
     (dist / "SHA256SUMS").write_text(digests, encoding="utf-8")
     print(digests, end="")

@@ -27,6 +27,12 @@ def section(changelog: str, name: str) -> tuple[str, str] | None:
     return None if found is None else (found[1].strip(), found[2].strip())
 
 
+def notes_for(changelog: str, version: str, repository: str | None) -> str:
+    """The text for the page of a release. repository: its address, to which links into the checkout lead there."""
+    text = (section(changelog, version) or ("", ""))[1]
+    return text if repository is None else text.replace("](docs/", f"]({repository}/blob/v{version}/docs/")
+
+
 def notes_refusals(changelog: str, version: str, today: dt.date) -> list[str]:
     refused = []
     found = section(changelog, version)

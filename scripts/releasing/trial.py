@@ -23,7 +23,7 @@ class TrialError(Exception):
 def install(wheel: Path, folder: Path) -> Path:
     """Install a wheel and the newest versions that it takes into an empty environment; returns the command."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    pip = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    pip: list[str | Path] = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
     subprocess.run(pip, check=True)
     return folder / "bin" / "fencepost"
 
@@ -49,7 +49,7 @@ def attempt(command: Path, version: str, environment: Mapping[str, str]) -> None
     if shown != version:
         raise TrialError(f"{command.name} --version says {shown}, not {version}")
     with tempfile.TemporaryDirectory() as data:
-        serve = [command, "serve", "--listener", "127.0.0.1:0", "--data-dir", data]
+        serve: list[str | Path] = [command, "serve", "--listener", "127.0.0.1:0", "--data-dir", data]
         process = subprocess.Popen(
             serve, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

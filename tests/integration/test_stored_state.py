@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from fencepost.broker.cluster.postgres.connections import connect, parse_address
 from fencepost.broker.cluster.postgres.schema import FORMAT
-from tests.support.broker_process import BrokerProcess
+from tests.support import stored_release
+from tests.support.broker_process import BrokerFailedError, BrokerProcess
 from tests.support.broker_processes import BrokerProcesses
 from tests.support.machines import Machines
 from tests.support.moved_broker import moved
@@ -35,6 +38,30 @@ def test_a_stored_directory_is_served(archive: Path, tmp_path: Path) -> None:
         check(broker.bootstrap, facts)
         assert "Traceback" not in broker.output
         assert "unclean_stop_found" not in broker.output
+
+
+def test_a_directory_of_the_first_release_has_each_record_and_its_open_transaction_is_not_committed(
+    tmp_path: Path,
+) -> None:
+    facts = stored_release.unpack(tmp_path)
+    with BrokerProcess(tmp_path / "data", settings=stored_release.SETTINGS) as broker:
+        stored_release.check(broker.bootstrap, facts)
+        assert "Traceback" not in broker.output
+        assert "unclean_stop_found" not in broker.output
+
+
+def test_a_directory_of_a_later_format_is_refused_in_one_line_and_left_as_it_is(tmp_path: Path) -> None:
+    stored_release.unpack(tmp_path)
+    data = tmp_path / "data"
+    with sqlite3.connect(data / "metadata.sqlite") as metadata:
+        metadata.execute("PRAGMA user_version = 99")
+    metadata.close()
+    before = {path: hashlib.sha256(path.read_bytes()).digest() for path in data.rglob("*") if path.is_file()}
+    broker = BrokerProcess(data, settings=stored_release.SETTINGS)
+    with pytest.raises(BrokerFailedError, match="has format 99, this broker reads format 1; start the version"):
+        broker.start()
+    assert "Traceback" not in broker.output
+    assert before == {path: hashlib.sha256(path.read_bytes()).digest() for path in before}
 
 
 @pytest.mark.parametrize("archive", archives("processes"), ids=lambda one: one.name)

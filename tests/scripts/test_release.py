@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.releasing.conditions import section, version_of
+from scripts.releasing.__main__ import repository
+from scripts.releasing.conditions import notes_for, version_of
 from scripts.releasing.image import BASE, ENGINE, build
 from scripts.releasing.statements import sums
 from tests.docker import test_images
@@ -42,9 +43,8 @@ def test_the_workflow_would_attest_each_file_and_publish_the_notes() -> None:
     files = release_files()
     names = sums(files / "SHA256SUMS").keys()
     assert f"the workflow will attest these {len(names)} files" in release_output()
-    notes = section((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), VERSION)
-    assert notes is not None
-    assert (files / "NOTES.md").read_text(encoding="utf-8").strip() == notes[1]
+    notes = notes_for((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), VERSION, repository())
+    assert (files / "NOTES.md").read_text(encoding="utf-8") == f"{notes}\n"
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.releasing.conditions import notes_refusals, refusals
+from scripts.releasing.conditions import notes_for, notes_refusals, refusals
 
 TODAY = dt.date(2026, 11, 30)
 READY = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-11-30\n\n- New.\n\n## [1.2.2] - 2026-11-01\n\n- Old.\n"
@@ -53,3 +53,11 @@ def test_another_tag_and_changed_files_are_named(tmp_path: Path) -> None:
 def test_notes_that_are_not_ready_are_named(before: str, after: str, refusal: str) -> None:
     (found,) = notes_refusals(READY.replace(before, after), "1.2.3", TODAY)
     assert refusal in found
+
+
+def test_links_of_the_notes_lead_into_the_repository_at_the_tag() -> None:
+    changelog = READY.replace("- New.", "- [New](docs/new.md#here).")
+    assert notes_for(changelog, "1.2.3", None) == "- [New](docs/new.md#here)."
+    assert (
+        notes_for(changelog, "1.2.3", "https://host/a/b") == "- [New](https://host/a/b/blob/v1.2.3/docs/new.md#here)."
+    )
