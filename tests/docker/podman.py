@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,7 +28,11 @@ class Podman:
         files = os.sysconf("SC_OPEN_MAX")
         (folder / "containers.conf").write_text(
             f'[containers]\ndefault_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]\n'
-            f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n',
+            f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\ntmp_dir = "{folder}/tmp"\n',
+            encoding="utf-8",
+        )
+        (folder / "storage.conf").write_text(
+            f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/store"\nrunroot = "{folder}/run"\n',
             encoding="utf-8",
         )
         unmount = f"umount {HYBRID}; " if HYBRID.is_dir() else ""
@@ -44,22 +48,29 @@ class Podman:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(AssertionError):
-            self("pod", "rm", "--all", "--force", "--time=0")
+        self.run("pod", "rm", "--all", "--force", "--time=0")
+        self.run("rm", "--all", "--force", "--time=0")
         self._namespace.kill()
-        self._namespace.wait()
+        self._namespace.communicate()
 
     def run(self, *arguments: str, document: str | None = None) -> subprocess.CompletedProcess[str]:
-        options = (f"--root={self._folder}/store", f"--runroot={self._folder}/run", "--storage-driver=vfs")
-        here = ("nsenter", f"--target={self._namespace.pid}", "--mount")
+        return self.beside("podman", *arguments, document=document)
+
+    def beside(
+        self, *command: str, document: str | None = None, variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program that starts Podman."""
+        files = {
+            "CONTAINERS_CONF": f"{self._folder}/containers.conf",
+            "CONTAINERS_STORAGE_CONF": f"{self._folder}/storage.conf",
+        }
         return subprocess.run(
-            [*here, "podman", *options, f"--tmpdir={self._folder}/tmp", *arguments],
-            env={**os.environ, "CONTAINERS_CONF": f"{self._folder}/containers.conf"},
+            ["nsenter", f"--target={self._namespace.pid}", "--mount", *command],
+            env={**os.environ, **files, **(variables or {})},
             input=document,
             capture_output=True,
             text=True,
             check=False,
-            cwd=ROOT,
         )
 
     def __call__(self, *arguments: str, document: str | None = None) -> str:
@@ -69,7 +80,7 @@ class Podman:
 
     def build(self, image: str, dockerfile: str, *options: str) -> None:
         self("import", "--quiet", str(base()), "localhost/base")
-        where = ("--file", dockerfile, "--tag", image, ".")
+        where = ("--file", str(ROOT / dockerfile), "--tag", image, str(ROOT))
         self("build", "--quiet", "--isolation=chroot", "--format=docker", *options, *where)
 
     def play(self, *objects: dict[str, Any]) -> None:
