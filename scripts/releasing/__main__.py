@@ -41,7 +41,8 @@ def packages(dist: Path) -> Path:
         if Path(place, wheel.name).read_bytes() != wheel.read_bytes():
             raise SystemExit("release: the source archive makes another wheel than the checkout")
     say("the source archive makes the same wheel as the checkout")
-    python("-m", "twine", "check", "--strict", *dist.glob("fencepost-*"))
+    python("-m", "twine", "check", "--strict", wheel, *dist.glob("fencepost-*.tar.gz"))
+    say("a package index takes the metadata of wheel and source archive")
     return wheel
 
 

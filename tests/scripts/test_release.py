@@ -29,12 +29,12 @@ def test_a_dry_run_has_tried_what_it_built_and_says_that_there_is_no_image() -> 
     for sentence in (
         "the lock files fit pyproject.toml",
         "the source archive makes the same wheel as the checkout",
+        "a package index takes the metadata of wheel and source archive",
         "there is no image: docker buildx and buildah are missing, or FENCEPOST_IMAGE_ENGINE is none",
         "the wheel serves in an empty environment",
         "the program in one file serves",
     ):
         assert sentence in said
-    assert len(re.findall(r"^Checking .*PASSED", release_output(), re.MULTILINE)) == 2, "twine, of both packages"
 
 
 @pytest.mark.integration
