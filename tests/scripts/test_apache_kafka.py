@@ -28,6 +28,7 @@ MENTIONED = re.compile(r"\b[Kk]afka(?:-clients)? (4\.\d+)")
 MENTIONED_ELSEWHERE = {
     "docs/clients/java.md": {"4.3"},  # an older client that is tested
     "docs/command-line.md": {"4.1"},  # commits by topic ids begin there
+    "docs/comparison.md": {"4.1", "4.2", "4.3"},  # what began there, and what others are compared with
     "docs/groups.md": {"4.1"},  # commits by topic ids begin there
     "fencepost/broker/group/consumer/group.py": {"4.0"},  # records of old
     "fencepost/broker/group/streams/records.py": {"4.1"},  # records of old

@@ -82,20 +82,25 @@ class SyncThreads:
                 raise
             self._threads.append(thread)
         for part in parts:
-            min(self._threads, key=_SyncThread.waiting_count).put(sync, part)
+            idlest = self._threads[0]
+            for thread in self._threads:
+                if thread.put_count - thread.ended_count < idlest.put_count - idlest.ended_count:
+                    idlest = thread
+            idlest.put_count += 1
+            idlest.parts.put((sync, part))
         return sync.future
 
     def close(self) -> None:
         """End the threads after their current work."""
         for thread in self._threads:
-            thread.end()
+            thread.parts.put(None)
         for thread in self._threads:
             thread.join()
         self._threads.clear()
 
 
 class _SyncThread(threading.Thread):
-    """A thread with a queue of its own.
+    """A thread with a queue of its own. put_count - ended_count: the parts that have not ended.
 
     With one queue for all, each part would wake two threads: a thread that takes a part from a SimpleQueue wakes the
     next one that waits, and that one takes the interpreter lock to find nothing.
@@ -103,26 +108,14 @@ class _SyncThread(threading.Thread):
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self._parts: SimpleQueue[tuple[_RunningSync, SyncPart] | None] = SimpleQueue()
-        self._put_count = 0  # changed by the event loop alone
-        self._ended_count = 0  # changed by this thread alone
-
-    def waiting_count(self) -> int:
-        """The parts that have not ended."""
-        return self._put_count - self._ended_count
-
-    def put(self, sync: _RunningSync, part: SyncPart) -> None:
-        self._put_count += 1
-        self._parts.put((sync, part))
-
-    def end(self) -> None:
-        """End after the current work."""
-        self._parts.put(None)
+        self.parts: SimpleQueue[tuple[_RunningSync, SyncPart] | None] = SimpleQueue()
+        self.put_count = 0  # changed by the event loop alone
+        self.ended_count = 0  # changed by this thread alone
 
     @SYNC_THREAD.catches_itself
     def run(self) -> None:
-        """Run parts until the end. No exception of a part ends the thread: all later syncs would wait for ever."""
-        take = self._parts.get
+        """Run parts until a None. No exception of a part ends the thread: all later syncs would wait for ever."""
+        take = self.parts.get
         while (taken := take()) is not None:
             sync, part = taken
             try:
@@ -130,7 +123,7 @@ class _SyncThread(threading.Thread):
             except BaseException as error:  # noqa: BLE001  # nothing else may end a thread either
                 SYNC_THREAD.failed(error, concerns=part.jobs[0].path)
                 errors = [UnexpectedFailureError("the sync", error)]
-            self._ended_count += 1
+            self.ended_count += 1
             sync.part_ended(errors)
 
 
