@@ -37,18 +37,25 @@ class Order:
     message: str = ""
 
 
+class WorkerClosedError(Exception):
+    """The program ends, or the page that asked is gone."""
+
+
 class Worker:
     """One process, one call at a time."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
+        self._killed: list[asyncio.subprocess.Process] = []
         self._defined: dict[Schema, str] = {}
+        self._is_closed = False
         self._lock = asyncio.Lock()
         self._ending: OrderedDict[tuple[Schema, bytes | None], str] = OrderedDict()
         """Values that ended the process, with the reason: a page that is looked at again does not wait again."""
 
     async def carry_out(self, orders: Sequence[Order]) -> list[dict[str, Any]]:
-        """Return the answer to each order, as `Desk.answer` makes it."""
+        """Return the answer to each order, as `Desk.answer` makes it. Raises WorkerClosedError after `close`, also to a
+        call that is under way."""
         answers: list[dict[str, Any]] = []
         ended = 0
         async with self._lock:
@@ -115,6 +122,9 @@ class Worker:
             self._end()
         if self._process is None or self._process.returncode is not None:
             self._end()
+            await self._wait_for_killed()
+            if self._is_closed:
+                raise WorkerClosedError
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *("-m", "fencepost.schemas.worker"),
@@ -142,12 +152,21 @@ class Worker:
     def _end(self) -> None:
         process, self._process = self._process, None
         self._defined = {}
-        if process is not None and process.returncode is None:
-            process.kill()
+        if process is not None:
+            if process.returncode is None:
+                process.kill()
+            self._killed.append(process)
+
+    async def _wait_for_killed(self) -> None:
+        """Wait until the ended processes and their pipes are gone: a loop that closes before leaves them open."""
+        while self._killed:
+            await self._killed[-1].communicate()
+            self._killed.pop()
 
     async def close(self) -> None:
-        """End the process and wait until it is gone."""
-        process = self._process
+        """End the process and wait until it is gone, as those before it."""
+        self._is_closed = True
         self._end()
-        if process is not None:
-            await process.wait()
+        async with self._lock:
+            self._end()  # one that was being started
+            await self._wait_for_killed()

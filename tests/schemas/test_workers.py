@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fencepost.schemas.schema import Kind, Schema
-from fencepost.schemas.workers import ENDED, GIVEN_UP, TOO_LONG, VALUE_TIMEOUT_S, Order, Worker
+from fencepost.schemas.workers import ENDED, GIVEN_UP, TOO_LONG, VALUE_TIMEOUT_S, Order, Worker, WorkerClosedError
 
 NUMBER = Schema(Kind.AVRO, '"int"')
 CHAIN = Schema(Kind.AVRO, '{"type":"record","name":"N","fields":[{"name":"next","type":["null","N"]}]}')
@@ -78,3 +78,27 @@ async def test_a_process_that_was_killed_between_calls_is_started_again(worker: 
 async def test_calls_at_once_get_their_own_answers(worker: Worker) -> None:
     calls = [worker.carry_out([Order(NUMBER, bytes([2 * number]))] * 3) for number in range(10)]
     assert await asyncio.gather(*calls) == [[{"value": number}] * 3 for number in range(10)]
+
+
+async def test_a_closed_worker_has_waited_for_each_process_that_it_ended() -> None:
+    worker = Worker()
+    started: list[asyncio.subprocess.Process | None] = []
+    await worker.carry_out([Order(NUMBER, b"\x02")])
+    started.append(worker._process)
+    assert (await worker.carry_out([ENDLESS]))[0] == {"error": TOO_LONG}
+    await worker.carry_out([Order(NUMBER, b"\x02")])
+    started.append(worker._process)
+    assert (await worker.carry_out([STACK_OVERFLOW]))[0] == {"error": ENDED}
+    await worker.close()
+    assert all(process is not None and process.returncode is not None for process in started)
+
+
+async def test_a_call_that_is_under_way_starts_no_process_after_the_end() -> None:
+    worker = Worker()
+    await worker.carry_out([Order(NUMBER, b"\x02")])
+    call = asyncio.create_task(worker.carry_out([ENDLESS, Order(NUMBER, b"\x02")]))
+    await asyncio.sleep(0)
+    await worker.close()
+    with pytest.raises(WorkerClosedError):
+        await call
+    assert worker._process is None
