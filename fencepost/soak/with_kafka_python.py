@@ -2,7 +2,7 @@
 
 Its transaction calls raise a plain KafkaError about "an error state" for any earlier error; the text has the cause.
 Bugs of kafka-python 3.0.12 that the soak works around, each named at its workaround:
-LOST REQUEST, STALE OFFSETS, NAMELESS MEMBER, EMPTY COMMIT, LOST ASSIGNMENT, RAISING POLL.
+LOST REQUEST, STALE OFFSETS, NAMELESS MEMBER, EMPTY COMMIT, LOST ASSIGNMENT, RAISING POLL, OLD POSITION.
 """
 
 from __future__ import annotations
@@ -194,14 +194,19 @@ class Reader:
 
 
 class Member(Reader):
-    """A member of a group; `assigned` is called after every rebalance."""
+    """A member of a group; `assigned` is called after every rebalance.
+
+    OLD POSITION: a member that joins without knowing that its session has timed out keeps its position in each
+    partition that it gets again (SubscriptionState._apply_assignment), though others have committed beyond it since.
+    So it gives up its positions before each rebalance, as Kafka's Java client does; the next ones are the committed.
+    """
 
     def __init__(self, consumer: KafkaConsumer, topic: str, assigned: Assigned) -> None:
         super().__init__(consumer)
 
         class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # the library comes without types
             def on_partitions_revoked(self, revoked: Any) -> None:
-                pass
+                consumer._subscription.assign_from_subscribed([])  # noqa: SLF001
 
             def on_partitions_assigned(self, given: Any) -> None:
                 assigned([(Partition(one.topic, one.partition), None) for one in given])
