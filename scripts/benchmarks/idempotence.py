@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from scripts.benchmarks.client_process import Measured, bootstrap, measure_client
-from scripts.benchmarks.figures import COMPARED_BOTH_WAYS, DURABLE_REFERENCE, Broker, Figure, Round, Sample
+from scripts.benchmarks.figures import COMPARED_BOTH_WAYS, Broker, Figure, Round, Sample
 from scripts.benchmarks.measuring import rate, topic_of
 
 LIBRDKAFKA, BARE = "librdkafka", "bare sockets"
@@ -38,10 +38,9 @@ CASES = (Case(LIBRDKAFKA, 1, 1), Case(LIBRDKAFKA, 5, 5), Case(BARE, 1, 1), Case(
 
 def measure(round_: Round) -> Iterator[Sample]:
     broker = round_.running()
-    is_synced = round_.subject.name == DURABLE_REFERENCE
     for number, case in enumerate(CASES):
         round_.say(str(case))
-        records = max(1, round_.sizes["synced_bytes" if is_synced else "total_bytes"] // RECORD_BYTES)
+        records = max(1, round_.bytes_to_produce // RECORD_BYTES)
         with topic_of(broker, f"idempotence-{number}-{round_.number}", case.partitions) as topic:
             result, cpu_s = produce(broker, topic, case, records)
         total_bytes = result.get("bytes", records * RECORD_BYTES)

@@ -11,7 +11,6 @@ from scripts.benchmarks.client_process import bootstrap, measure_client
 from scripts.benchmarks.figures import (
     COMPARED,
     COMPARED_BOTH_WAYS,
-    DURABLE_REFERENCE,
     Broker,
     Figure,
     RatioTarget,
@@ -72,13 +71,11 @@ def consume(round_: Round, broker: Broker, topic: str, case: Case, total_bytes: 
 
 def measure_produce(round_: Round) -> Iterator[Sample]:
     broker = round_.running()
-    is_synced = round_.subject.name == DURABLE_REFERENCE  # which writes some megabytes a second in batches of 16 KB
-    total_bytes = round_.sizes["synced_bytes" if is_synced else "total_bytes"]
     for batch_bytes in (KILOBYTE_BATCHES, MEGABYTE_BATCHES):
         case = Case(1_000, batch_bytes, 1, "none", 1)
         round_.say(str(case))
         with topic_of(broker, f"produce-{batch_bytes}-{round_.number}", 1) as topic:
-            yield from produce(round_, broker, topic, case, total_bytes)
+            yield from produce(round_, broker, topic, case, round_.bytes_to_produce)
 
 
 def measure_consume(round_: Round) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""The compositions run with podman-compose, as far as their images can be built here.
+"""podman-compose runs those services of the compositions whose images can be built here.
 
 Those of PostgreSQL, the object store, Prometheus and Grafana come from registries of images, which the tests cannot
 reach: docker/cluster.yaml and the rest of docker/monitoring.yaml are only read.

@@ -26,7 +26,7 @@ def test_a_default_is_that_of_the_setting(name: str, number: str, unit: str) -> 
 
 
 def test_what_the_cluster_costs_is_what_was_measured() -> None:
-    table = PAGE.partition("## What it costs you")[2].partition("\n\n- ")[0]
+    table = PAGE.partition("## Costs and limits")[2].partition("\n\n- ")[0]
     figures = re.findall(
         r"\d+(?:\.\d+)? to \d+(?:\.\d+)?|\d+\.\d+", "".join(re.findall(r"^\| [a-z].*$", table, re.MULTILINE))
     )

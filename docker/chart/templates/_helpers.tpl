@@ -44,7 +44,7 @@ tcpSocket: {port: kafka}
 {{ toYaml .times }}
 {{- end -}}
 
-{{/* What the schema cannot say, as it takes two values at once. */}}
+{{/* Refusals of two values together, for which a schema has no words. */}}
 {{- define "fencepost.check" -}}
 {{- if and .Values.metrics.enabled (not .Values.metrics.secret) -}}
 {{- fail "metrics.secret is not set: name a Secret with the key tokens, or set metrics.enabled=false" -}}
