@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -92,6 +93,8 @@ def _read(connection: Connection, inside: _Child, loop: asyncio.AbstractEventLoo
         answer: tuple[str, Any]
         try:
             answer = ("result", asyncio.run_coroutine_threadsafe(inside.run(command, arguments), loop).result())
+        except CancelledError:  # the loop ends; the test reads the end of the connection instead of an answer
+            return
         except MisuseError as error:
             answer = ("raised", error)
         except Exception as error:  # noqa: BLE001  # it is raised in the test's process

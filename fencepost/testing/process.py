@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -35,7 +36,8 @@ class ProcessBroker(BrokerMethods):
     """A broker in a process of its own, from `start`, or `with`, to `close`; data are temporary and survive `kill`.
 
     Faults outlive a restart: a new process gets those that may still fire. The requests of earlier processes are kept
-    as they were when they were last asked for.
+    as they were when they were last asked for. Threads may call its methods side by side: if one ends the process, a
+    command that has no answer yet raises MisuseError in another.
     """
 
     def __init__(self, *, settings: Mapping[str, object] | None = None, listener: str | None = None) -> None:
@@ -45,6 +47,9 @@ class ProcessBroker(BrokerMethods):
         self._settings = {name: text_of(value) for name, value in (settings or {}).items()}
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        # Held while a command and its answer pass, and while a process starts. Not the lock of the calls over the
+        # wire: those may wait for minutes, and `kill` and `close` must not wait for them.
+        self._exchange = threading.RLock()
         self._connection: Connection | None = None
         self._port = 0
         self._orders: dict[int, FaultOrder] = {}
@@ -69,7 +74,8 @@ class ProcessBroker(BrokerMethods):
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        process = self._process  # another thread may end it meanwhile
+        return process is not None and process.poll() is None
 
     @property
     def data_directory(self) -> str:
@@ -79,6 +85,11 @@ class ProcessBroker(BrokerMethods):
 
     def start(self) -> Self:
         """Start the process; when this returns, clients are served. Raises RuntimeError with the process's output."""
+        with self._exchange:
+            self._start()
+        return self
+
+    def _start(self) -> None:
         if self.is_running:
             raise RuntimeError("the broker runs already; `restart` stops it first")
         self._end_process()
@@ -106,15 +117,16 @@ class ProcessBroker(BrokerMethods):
             self._end_process()
             raise RuntimeError(f"the broker did not start: {value or 'its process ended'}")
         self._port = value
-        return self
 
     def kill(self) -> None:
         """kill -9. Does nothing if the process does not run."""
         self.close_helpers()
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._drain()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()  # without the lock: who has it may wait for this process's answer
+            process.wait()
+        with self._exchange:
+            self._drain()
 
     crash = kill
 
@@ -122,14 +134,16 @@ class ProcessBroker(BrokerMethods):
         """Stop the broker: it answers requests in flight and closes its files. Does nothing if it does not run."""
         self.thaw()
         self.close_helpers()
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
             try:
-                self._process.wait(STOP_TIMEOUT_S)
+                process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise
-        self._drain()
+        with self._exchange:
+            self._drain()
 
     def restart(self) -> Self:
         """Stop the process if it runs, and start a new one with its data, port and faults."""
@@ -157,7 +171,8 @@ class ProcessBroker(BrokerMethods):
         """End the process, and remove its data."""
         self.is_closed = True
         self.kill()
-        self._end_process()
+        with self._exchange:
+            self._end_process()
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
@@ -177,7 +192,7 @@ class ProcessBroker(BrokerMethods):
     # Commands
 
     def run_command(self, command: str, *arguments: Any) -> Any:
-        with self._lock:
+        with self._exchange:
             if self._is_frozen:
                 raise MisuseError(FROZEN)
             if command == "place":
@@ -266,6 +281,7 @@ class ProcessBroker(BrokerMethods):
             self._process = None
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
+        process = self._process
+        if process is None or process.poll() is not None:
             raise self._not_running()
-        return self._process
+        return process

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -90,6 +92,38 @@ def test_a_process_that_does_not_run_says_what_to_do(fencepost_process: ProcessB
     with pytest.raises(MisuseError, match=r"does not run: call restart\(\)"):
         fencepost_process.freeze()
     assert "does not answer" in fencepost_process.describe()
+
+
+def test_a_process_may_be_ended_and_started_while_another_thread_asks_it_something() -> None:
+    with ProcessBroker() as broker:
+        fault = broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", optional=True)
+        has_ended = threading.Event()
+
+        def ask() -> int:
+            asked = 0
+            while not has_ended.is_set():
+                assert fault.fired == 0
+                asked += 1
+            return asked
+
+        with ThreadPoolExecutor(3) as threads:
+            asking = [threads.submit(ask) for _ in range(3)]
+            try:
+                for end in (broker.kill, broker.stop, broker.close) * 2:
+                    broker.restart()
+                    end()
+            finally:
+                has_ended.set()
+            assert all(one.result() for one in asking)
+
+
+def test_a_call_over_the_wire_that_waits_does_not_hold_up_the_end_of_the_process() -> None:
+    with ProcessBroker() as broker, ThreadPoolExecutor(1) as threads:
+        broker.topic("orders")
+        waiting = threads.submit(broker.records, "orders", count=1, timeout=300)
+        broker.close()
+        with pytest.raises((MisuseError, ConnectionError)):
+            waiting.result(60)
 
 
 def test_a_start_that_fails_has_the_reason_of_the_process() -> None:
