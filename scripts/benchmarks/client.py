@@ -199,9 +199,18 @@ def create_topic(client: Client, name: str, partition_count: int, configs: dict[
     settings = [CreatableTopicConfig(key, value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=partition_count, replication_factor=1, configs=settings)
     require_success(client.call(CreateTopicsRequest(topics=[topic], timeout_ms=30_000)))
-    wait_until_answered(client, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+    metadata = wait_until_answered(client, MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+    led: dict[int, list[int]] = {}
+    for partition in metadata.topics[0].partitions:
+        led.setdefault(partition.leader_id, []).append(partition.partition_index)
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
     # Apache Kafka names leaders before they have opened their logs.
-    wait_until_answered(client, offsets_request(name, partition_count, READ_UNCOMMITTED))
+    for leader_id, partitions in led.items():
+        if len(addresses) == 1:
+            wait_until_answered(client, offsets_request(name, partitions, READ_UNCOMMITTED))
+        else:
+            with Client(addresses[leader_id]) as leader:
+                wait_until_answered(leader, offsets_request(name, partitions, READ_UNCOMMITTED))
 
 
 def delete_topic(client: Client, name: str) -> None:
@@ -277,16 +286,13 @@ def init_each(client: Client, transactional_ids: Iterable[str | None], timeout_m
 
 def end_offsets(client: Client, topic: str, partition_count: int, isolation_level: int) -> list[int]:
     """Last stable offsets or high watermarks, by partition."""
-    reply = require_success(client.call(offsets_request(topic, partition_count, isolation_level)))
+    reply = require_success(client.call(offsets_request(topic, range(partition_count), isolation_level)))
     return [partition.offset for partition in sorted(reply.topics[0].partitions, key=lambda one: one.partition_index)]
 
 
-def offsets_request(topic: str, partition_count: int, isolation_level: int) -> ListOffsetsRequest:
+def offsets_request(topic: str, partitions: Iterable[int], isolation_level: int) -> ListOffsetsRequest:
     """Where each partition ends."""
-    partitions = [
-        ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)
-        for partition in range(partition_count)
-    ]
+    asked = [ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP) for partition in partitions]
     return ListOffsetsRequest(
-        replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=partitions)]
+        replica_id=-1, isolation_level=isolation_level, topics=[ListOffsetsTopic(name=topic, partitions=asked)]
     )

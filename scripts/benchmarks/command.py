@@ -16,7 +16,7 @@ from scripts.benchmarks import java_clients
 from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.client import RefusedError
 from scripts.benchmarks.client_process import ClientFailedError
-from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache
+from scripts.benchmarks.fencepost import FencepostSubject, fencepost_in_page_cache, two_processes
 from scripts.benchmarks.figures import BrokerEndedError, Figure, Subject
 from scripts.benchmarks.kafka import KafkaSubject
 from scripts.benchmarks.limit import LimitSubject
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def subjects(options: argparse.Namespace) -> list[Subject]:
     """The measured brokers, in the order of their turns."""
-    taking_part: list[Subject] = [FencepostSubject(), fencepost_in_page_cache()]
+    taking_part: list[Subject] = [FencepostSubject(), fencepost_in_page_cache(), two_processes()]
     taking_part += [LimitSubject(), LimitSubject(is_synced=True)]
     if not options.alone:
         taking_part += [KafkaSubject(), KafkaSubject(is_durable=True)]

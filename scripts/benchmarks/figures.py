@@ -12,11 +12,13 @@ Say = Callable[[str], None]
 
 DURABLE, PAGE_CACHE, REFERENCE = "fencepost", "fencepost-page-cache", "kafka"
 """The names of the subjects that are compared; ratios are to the reference."""
+TWO_PROCESSES = "fencepost-two-processes"
+"""In the page cache, as two processes that share the partitions."""
 DURABLE_REFERENCE = "kafka-durable"
 """The reference when it syncs each batch before it replies."""
 LIMIT, LIMIT_ON_DISK = "limit", "limit-on-disk"
 """What is in no broker's way: a server that does the least, in the page cache and on the disk."""
-OURS = (DURABLE, PAGE_CACHE, LIMIT, LIMIT_ON_DISK)
+OURS = (DURABLE, PAGE_CACHE, TWO_PROCESSES, LIMIT, LIMIT_ON_DISK)
 """What is divided by the others."""
 ON_DISK = (DURABLE, LIMIT_ON_DISK)
 """What promises the same as the durable reference: only these are divided by it."""

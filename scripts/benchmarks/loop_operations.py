@@ -158,7 +158,7 @@ def _describe_topic_partitions(bench: Bench) -> None:
 
 def _list_offsets(bench: Bench) -> None:
     count = _with_records(bench)
-    bench.measure(offsets_request("one", count, READ_UNCOMMITTED))
+    bench.measure(offsets_request("one", range(count), READ_UNCOMMITTED))
 
 
 def _describe_log_dirs(bench: Bench) -> None:

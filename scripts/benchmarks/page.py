@@ -22,6 +22,7 @@ LONGEST_OPEN_TABLE = 60
 NAMES = {
     "fencepost": "Fencepost",
     "fencepost-page-cache": "Fencepost, page cache",
+    "fencepost-two-processes": "Fencepost, two processes, page cache",
     "kafka": "Kafka",
     "kafka-durable": "Kafka, durable",
     "limit": "limit, page cache",

@@ -16,6 +16,7 @@ from scripts.benchmarks.overview import BY_DEFAULT, IN_PAGE_CACHE, ON_DISK, PAIR
 COLOURS = {
     "fencepost": "#1b6ca8",
     "fencepost-page-cache": "#7fb7e0",
+    "fencepost-two-processes": "#4fa3a5",
     "kafka": "#d98032",
     "kafka-durable": "#8a4b12",
     "limit": "#cccccc",
@@ -26,6 +27,7 @@ OTHER_COLOURS = ("#6a994e", "#9d6b9e", "#888888")
 LABELS = {
     "fencepost": "Fencepost, on disk before the reply",
     "fencepost-page-cache": "Fencepost, in the page cache",
+    "fencepost-two-processes": "Fencepost, two processes, in the page cache",
     "kafka": "Apache Kafka, in the page cache (its default)",
     "kafka-durable": "Apache Kafka, on disk before the reply",
     "limit": "the limit, in the page cache",

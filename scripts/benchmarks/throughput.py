@@ -11,6 +11,9 @@ from scripts.benchmarks.client_process import bootstrap, measure_client
 from scripts.benchmarks.figures import (
     COMPARED,
     COMPARED_BOTH_WAYS,
+    PAGE_CACHE,
+    REFERENCE,
+    TWO_PROCESSES,
     Broker,
     Figure,
     RatioTarget,
@@ -44,6 +47,10 @@ ALL_CASES = [
         (100, 1_000), (KILOBYTE_BATCHES, MEGABYTE_BATCHES), (1, 100), ("none", "lz4", "zstd"), (1, 20)
     )
 ]
+
+
+FULL_CASES = tuple(Case(1_000, batch_bytes, 24, "none", 20) for batch_bytes in (KILOBYTE_BATCHES, MEGABYTE_BATCHES))
+"""Their clients take a processor and more, so that broker and clients together fill two."""
 
 
 def produce(round_: Round, broker: Broker, topic: str, case: Case, total_bytes: int) -> Iterator[Sample]:
@@ -133,6 +140,15 @@ def measure_all(round_: Round) -> Iterator[Sample]:
             yield from consume(round_, broker, topic, case, total_bytes)
 
 
+def measure_full(round_: Round) -> Iterator[Sample]:
+    broker = round_.running()
+    for case in FULL_CASES:
+        round_.say(str(case))
+        with topic_of(broker, f"full-{case.batch_bytes}-{round_.number}", case.partitions) as topic:
+            yield from produce(round_, broker, topic, case, round_.sizes["total_bytes"])
+            yield from consume(round_, broker, topic, case, round_.sizes["total_bytes"])
+
+
 FIGURES = (
     Figure(
         name="produce",
@@ -177,5 +193,14 @@ FIGURES = (
         subjects=COMPARED,
         needs_launches=False,
         most_rounds=3,
+    ),
+    Figure(
+        name="processes",
+        about="librdkafka: 20 producers, then 20 consumers, which with the broker fill two processors",
+        measure=measure_full,
+        sizes={"total_bytes": 600_000_000},
+        small_sizes={"total_bytes": 1_000_000},
+        subjects=(PAGE_CACHE, TWO_PROCESSES, REFERENCE),
+        needs_launches=False,
     ),
 )
