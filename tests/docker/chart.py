@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -101,20 +102,22 @@ def pod_of(objects: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def variables(container: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a container that need no Secret, as a kubelet fills them in.
+    """The variables of a container that need no Secret, as a kubelet fills them in (`expanded`).
 
     fields: for example `{"metadata.namespace": "shop"}`.
     """
     values: dict[str, str] = {}
     for one in container["env"]:
         if "value" in one:
-            text = one["value"]
-            for name, value in values.items():
-                text = text.replace(f"$({name})", value)
-            values[one["name"]] = text
+            values[one["name"]] = expanded(one["value"], values)
         elif "fieldRef" in one["valueFrom"]:
             values[one["name"]] = fields[one["valueFrom"]["fieldRef"]["fieldPath"]]
     return values
+
+
+def expanded(text: str, values: Mapping[str, str]) -> str:
+    """A value or an argument of a container as a kubelet gives it: known `$(NAME)` replaced, and of `$$` one left."""
+    return re.sub(r"\$(?:\$|\((\w+)\))", lambda one: "$" if one[1] is None else values.get(one[1], one[0]), text)
 
 
 @lru_cache(1)

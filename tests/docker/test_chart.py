@@ -24,6 +24,8 @@ from tests.docker.chart import (
     HELM,
     KUBERNETES,
     complaints,
+    expanded,
+    helm_template,
     merged,
     of_kind,
     pod_of,
@@ -146,6 +148,18 @@ def test_prometheus_operator_takes_the_service_monitor_which_finds_the_service_a
         ({**CLUSTER, **SECURED}, "tls, sasl and external are for one broker"),
         ({**CLUSTER, "listener": {"advertisedHost": "a.example"}}, "listener.advertisedHost is for one broker"),
         (merged(CLUSTER, {"cluster": {"rack": "a", "rackFromZone": True}}), "set one of them"),
+        ({"image": {"repository": "registry.example/fencepost:0.2.0"}}, "image.repository: Does not match pattern"),
+        ({"image": {"tag": "sha256:short"}}, "image.tag: Does not match pattern"),
+        ({"cluster": {"replicas": "three"}}, "cluster.replicas: Invalid type. Expected: integer, given: string"),
+        ({"persistence": {"enabled": False}}, "Additional property persistence is not allowed"),
+        (
+            {**SECURED, "sasl": {"secret": "users", "superUsers": []}},
+            "sasl.superUsers: Array must have at least 1 items",
+        ),
+        ({"listener": {"port": 9644}}, "one port cannot have two listeners"),
+        ({"external": {"enabled": True, "advertisedHost": "a.example", "port": 9092}}, "cannot have two listeners"),
+        ({"fullnameOverride": "shop-outside"}, "a Service cannot be named shop-outside: set fullnameOverride"),
+        ({"probes": {"startup": None}}, "probes: startup is required"),
     ],
 )
 def test_bad_values_are_refused_with_their_name(values: Mapping[str, Any], says: str) -> None:
@@ -160,6 +174,80 @@ def test_the_schema_knows_every_value_of_the_chart_and_no_other() -> None:
         known = schema["properties"][name].get("properties")
         if known is not None and name != "resources":
             assert set(known) == set(default), name
+
+
+def test_a_value_that_is_taken_away_has_its_meaning_or_is_refused_with_its_name() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    paths = [(name,) for name in defaults]
+    paths += [(name, inner) for name, value in defaults.items() if isinstance(value, dict) for inner in value]
+    everything = {**SECURED, **OUTSIDE, **MONITORED}
+    for path in paths:
+        taken: Mapping[str, Any] = {path[-1]: None} if len(path) == 1 else {path[0]: {path[1]: None}}
+        for values in (everything, CLUSTER):
+            done = helm_template(merged(values, taken))
+            if done.returncode:
+                assert any(said in done.stderr for said in (f"{path[-1]} is required", ".".join(path))), done.stderr
+                continue
+            for one in yaml.safe_load_all(done.stdout):
+                if one and one["kind"] != "ServiceMonitor":
+                    assert complaints(one, KUBERNETES[-1]) == [], (path, one["kind"])
+
+
+@pytest.mark.parametrize("odd", ["123", "1e3", "no", "null", "true"])
+def test_names_that_yaml_takes_for_something_else_stay_names(odd: str) -> None:
+    single = {"tls": {"secret": odd, "key": odd}, "sasl": {"secret": odd}, "metrics": {"secret": odd}}
+    storage = {"storage": {"className": odd}, "image": {"pullSecrets": [odd], "repository": odd, "tag": odd}}
+    for values in (
+        {**single, **storage},
+        {"cluster": {"enabled": True, "secret": odd, "spreadOver": odd, "rack": odd}},
+    ):
+        for one in render({**values, **({} if odd[0] == "1" else {"fullnameOverride": odd})}):
+            assert complaints(one, KUBERNETES[-1]) == [], one["kind"]
+
+
+@pytest.mark.parametrize("digest", ["sha256:" + "a" * 64, "0.2.0@sha256:" + "a" * 64])
+def test_an_image_may_be_named_by_its_digest(digest: str) -> None:
+    pod = pod_of(render({"image": {"tag": digest}}))
+    between = "@" if digest.startswith("sha256") else ":"
+    assert pod["spec"]["containers"][0]["image"] == f"registry.example/fencepost{between}{digest}"
+    label = pod["metadata"]["labels"]["app.kubernetes.io/version"]
+    assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", label)
+
+
+def test_what_kubernetes_never_changes_in_a_workload_depends_on_its_name_and_its_storage_alone() -> None:
+    upgraded = merged(
+        {**SECURED, **OUTSIDE, **MONITORED, **SCHEDULED},
+        {"image": {"tag": "9.9.9"}, "storage": {"className": "", "size": "20Gi", "accessMode": "ReadWriteOncePod"}},
+    )
+    before, after = (of_kind(render(values), "StatefulSet")["spec"] for values in ({}, upgraded))
+    for field in ("selector", "serviceName", "volumeClaimTemplates"):
+        assert before[field] == after[field]
+    zones = merged(CLUSTER, {"cluster": {"replicas": 5, "rack": "a"}, "image": {"tag": "9.9.9"}})
+    before, after = (of_kind(render(values), "Deployment")["spec"] for values in (CLUSTER, zones))
+    assert before["selector"] == after["selector"]
+
+
+def names_of(release: str) -> set[tuple[str, str]]:
+    return {(one["kind"], one["metadata"]["name"]) for one in render({**OUTSIDE, **MONITORED}, release=release)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("shop", "shop-fencepost"),
+        ("fencepost", "fencepost-fencepost"),
+        ("a" * 45 + "-blue", "a" * 45 + "-green"),
+        ("fencepost-" + "a" * 42, "fencepost-" + "a" * 43),
+    ],
+)
+def test_releases_of_similar_names_share_no_name(one: str, other: str) -> None:
+    assert names_of(one) & names_of(other) == set()
+
+
+@pytest.mark.parametrize("release", ["1shop", "shop.bank", "fencepost-outside"])
+def test_a_release_that_no_service_can_be_named_after_is_refused_until_it_has_another_name(release: str) -> None:
+    assert "a Service cannot be named" in refusal({}, release=release)
+    assert of_kind(render({"fullnameOverride": "shop"}, release=release), "Service")["metadata"]["name"] == "shop"
 
 
 def test_two_releases_in_one_namespace_share_no_name_and_select_no_pod_of_each_other() -> None:
@@ -237,21 +325,31 @@ def test_a_secured_broker_asks_who_clients_are_and_is_reached_from_outside() -> 
     )
 
 
+def test_the_names_of_super_users_reach_the_broker_as_they_were_written() -> None:
+    users = ['a"b', "c\\d", "$(NAMESPACE)", "CN=x,O=y"]
+    (container,) = pod_of(render(merged(SECURED, {"sasl": {"superUsers": users}})))["spec"]["containers"]
+    assert variables(container, FIELDS)["FENCEPOST_SUPER_USERS"] == ";".join(f"User:{user}" for user in users)
+
+
 def test_settings_reach_the_broker_as_they_were_written() -> None:
     settings = {
         "log.retention.bytes": 10_000_000_000,
         "num.partitions": 3,
         "auto.create.topics.enable": False,
         "super.users": "User:a;User:b=c,d",
+        "ssl.keystore.password": "a'b\"c\\d #: {é}\n $(NAMESPACE) $$ $",
     }
     (container,) = pod_of(render({"settings": settings}))["spec"]["containers"]
     given = [
-        after for before, after in zip(container["args"], container["args"][1:], strict=False) if before == "--set"
+        expanded(after, FIELDS | variables(container, FIELDS))
+        for before, after in zip(container["args"], container["args"][1:], strict=False)
+        if before == "--set"
     ]
     assert sorted(given) == [
         "auto.create.topics.enable=false",
         "log.retention.bytes=10000000000",
         "num.partitions=3",
+        "ssl.keystore.password=a'b\"c\\d #: {é}\n $(NAMESPACE) $$ $",
         "super.users=User:a;User:b=c,d",
     ]
 

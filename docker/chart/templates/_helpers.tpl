@@ -1,21 +1,35 @@
+{{/* A release's name begins with the chart's, or ends with it: no two of them make one name. */}}
 {{- define "fencepost.name" -}}
 {{- if .Values.fullnameOverride -}}
 {{ .Values.fullnameOverride }}
-{{- else if contains .Chart.Name .Release.Name -}}
-{{ .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else if hasPrefix .Chart.Name .Release.Name -}}
+{{ include "fencepost.short" (dict "name" .Release.Name "limit" 52) }}
 {{- else -}}
-{{ printf "%s-%s" (.Release.Name | trunc 42 | trimSuffix "-") .Chart.Name }}
+{{ include "fencepost.short" (dict "name" .Release.Name "limit" 42) }}-{{ .Chart.Name }}
 {{- end -}}
+{{- end -}}
+
+{{- define "fencepost.short" -}}
+{{- if le (len .name) (int .limit) -}}
+{{ .name }}
+{{- else -}}
+{{ .name | trunc (int (sub .limit 9)) | trimSuffix "-" }}-{{ .name | sha256sum | trunc 8 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Kubernetes replaces $(NAME) in arguments and values, unless the dollar is doubled. */}}
+{{- define "fencepost.verbatim" -}}
+{{ . | replace "$" "$$" | quote }}
 {{- end -}}
 
 {{- define "fencepost.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "fencepost.labels" -}}
 {{ include "fencepost.selector" . }}
-app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | trunc 63 | quote }}
+app.kubernetes.io/version: {{ .Values.image.tag | default .Chart.AppVersion | replace ":" "-" | regexFind "^[A-Za-z0-9_.-]+" | trunc 63 | trimAll "-_." | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
@@ -46,6 +60,16 @@ tcpSocket: {port: kafka}
 
 {{/* Refusals of two values together, for which a schema has no words. */}}
 {{- define "fencepost.check" -}}
+{{- $name := include "fencepost.name" . -}}
+{{- if or (not (regexMatch "^[a-z][a-z0-9-]*$" $name)) (hasSuffix "-outside" $name) -}}
+{{- fail (printf "a Service cannot be named %s: set fullnameOverride to a name of letters, digits and hyphens that begins with a letter and does not end with -outside" $name) -}}
+{{- end -}}
+{{- $ports := list .Values.listener.port -}}
+{{- if .Values.metrics.enabled }}{{ $ports = append $ports .Values.metrics.port }}{{ end -}}
+{{- if .Values.external.enabled }}{{ $ports = append $ports .Values.external.port }}{{ end -}}
+{{- if ne (len $ports) (len (uniq $ports)) -}}
+{{- fail "listener.port, metrics.port and external.port: one port cannot have two listeners" -}}
+{{- end -}}
 {{- if and .Values.metrics.enabled (not .Values.metrics.secret) -}}
 {{- fail "metrics.secret is not set: name a Secret with the key tokens, or set metrics.enabled=false" -}}
 {{- end -}}

@@ -15,20 +15,20 @@ spec:
   {{- with .Values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ . | quote }}
     {{- end }}
   {{- end }}
   {{- if .Values.cluster.enabled }}
   topologySpreadConstraints:
     - maxSkew: 1
-      topologyKey: {{ .Values.cluster.spreadOver }}
+      topologyKey: {{ .Values.cluster.spreadOver | quote }}
       whenUnsatisfiable: ScheduleAnyway
       labelSelector:
         matchLabels: {{- include "fencepost.selector" . | nindent 10 }}
   {{- end }}
   containers:
     - name: broker
-      image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+      image: {{ printf "%s%s%s" .Values.image.repository (.Values.image.tag | default "" | hasPrefix "sha256:" | ternary "@" ":") (.Values.image.tag | default .Chart.AppVersion) | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args:
         - serve
@@ -38,7 +38,7 @@ spec:
         {{- range $name, $value := .Values.settings }}
         - --set
         {{- /* A number of YAML is a float for Helm: 1e+09 is no setting. */}}
-        - {{ printf "%s=%s" $name (kindIs "float64" $value | ternary (toJson $value) (toString $value)) | quote }}
+        - {{ printf "%s=%s" $name (kindIs "float64" $value | ternary (toJson $value) (toString $value)) | include "fencepost.verbatim" }}
         {{- end }}
       env: {{- include "fencepost.env" . | nindent 8 }}
       ports:
@@ -73,17 +73,17 @@ spec:
     {{- end }}
     {{- if .Values.metrics.enabled }}
     - name: tokens
-      secret: {secretName: {{ .Values.metrics.secret }}, defaultMode: 0440, items: [{key: tokens, path: tokens}]}
+      secret: {secretName: {{ .Values.metrics.secret | quote }}, defaultMode: 0440, items: [{key: tokens, path: tokens}]}
     {{- end }}
     {{- with .Values.tls }}
     {{- if .secret }}
     - name: certificates
-      secret: {secretName: {{ .secret }}, defaultMode: 0440, items: [{key: {{ .key }}, path: broker.pem}]}
+      secret: {secretName: {{ .secret | quote }}, defaultMode: 0440, items: [{key: {{ .key | quote }}, path: broker.pem}]}
     {{- end }}
     {{- end }}
     {{- if .Values.sasl.secret }}
     - name: users
-      secret: {secretName: {{ .Values.sasl.secret }}, defaultMode: 0440, items: [{key: users, path: users}]}
+      secret: {secretName: {{ .Values.sasl.secret | quote }}, defaultMode: 0440, items: [{key: users, path: users}]}
     {{- end }}
   {{- with .Values.nodeSelector }}
   nodeSelector: {{- toYaml . | nindent 4 }}
@@ -117,18 +117,18 @@ spec:
 - {name: FENCEPOST_SASL_ENABLED_MECHANISMS, value: PLAIN}
 - {name: FENCEPOST_PLAIN_USERS_FILE, value: /users/users}
 - {name: FENCEPOST_AUTHORIZER_CLASS_NAME, value: org.apache.kafka.metadata.authorizer.StandardAuthorizer}
-- {name: FENCEPOST_SUPER_USERS, value: "{{ range $index, $user := .Values.sasl.superUsers }}{{ if $index }};{{ end }}User:{{ $user }}{{ end }}"}
+- {name: FENCEPOST_SUPER_USERS, value: {{ printf "User:%s" (join ";User:" .Values.sasl.superUsers) | include "fencepost.verbatim" }}}
 {{- end }}
 {{- if .Values.cluster.enabled }}
 - {name: FENCEPOST_INTER_BROKER_LISTENER_NAME, value: INSIDE}
-- {name: FENCEPOST_CLUSTER_URL, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret }}, key: database}}}
-- {name: FENCEPOST_CLUSTER_OBJECTS, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret }}, key: objects}}}
-- {name: AWS_ACCESS_KEY_ID, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret }}, key: access-key-id, optional: true}}}
-- {name: AWS_SECRET_ACCESS_KEY, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret }}, key: secret-access-key, optional: true}}}
+- {name: FENCEPOST_CLUSTER_URL, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret | quote }}, key: database}}}
+- {name: FENCEPOST_CLUSTER_OBJECTS, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret | quote }}, key: objects}}}
+- {name: AWS_ACCESS_KEY_ID, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret | quote }}, key: access-key-id, optional: true}}}
+- {name: AWS_SECRET_ACCESS_KEY, valueFrom: {secretKeyRef: {name: {{ .Values.cluster.secret | quote }}, key: secret-access-key, optional: true}}}
 {{- if .Values.cluster.rackFromZone }}
 - {name: FENCEPOST_BROKER_RACK, valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}}}
 {{- else if .Values.cluster.rack }}
-- {name: FENCEPOST_BROKER_RACK, value: {{ .Values.cluster.rack | quote }}}
+- {name: FENCEPOST_BROKER_RACK, value: {{ include "fencepost.verbatim" .Values.cluster.rack }}}
 {{- end }}
 {{- end }}
 {{- with .Values.extraEnv }}
