@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,7 @@ def try_all(dist: Path, version: str, wheel: Path) -> None:
 
 def steps(dist: Path) -> None:
     version = version_of(ROOT)
+    image.engine()  # refuses before minutes of work
     if faults := locks.faults(ROOT):
         raise SystemExit("\n".join(f"release: {fault}" for fault in faults))
     say("the lock files fit pyproject.toml")
@@ -106,8 +108,13 @@ def main() -> None:
     dist.mkdir(parents=True, exist_ok=True)
     try:
         steps(dist)
-    except (trial.TrialError, statements.StatementError) as error:
+    except (trial.TrialError, statements.StatementError, image.ImageError) as error:
         raise SystemExit(f"release: {error}") from None
+    except subprocess.CalledProcessError as error:
+        command = shlex.join(str(word) for word in error.cmd)
+        raise SystemExit(f"release: ended with {error.returncode}, and says why above: {command}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("release: interrupted; what is in the folder is not whole") from None
 
 
 if __name__ == "__main__":

@@ -60,12 +60,23 @@ def tree_refusals(root: Path) -> list[str]:
     return [f"the working tree differs from its commit in {len(changed)} files, such as {changed[0][3:]}"]
 
 
+def tag_refusals(root: Path, tag: str) -> list[str]:
+    def commit(name: str) -> str:
+        command = ["git", "-C", str(root), "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    tagged = commit(f"refs/tags/{tag}")
+    if tagged in ("", commit("HEAD")):
+        return []
+    return [f"{tag} is already the tag of {tagged[:9]}, another commit: set the next version, or check out {tag}"]
+
+
 def refusals(root: Path, tag: str, today: dt.date) -> list[str]:
     """All, a sentence each; none if the checkout is ready."""
     version = version_of(root)
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     wrong_tag = [] if tag == f"v{version}" else [f"the tag is {tag}, and pyproject.toml has version {version}"]
-    return [*wrong_tag, *notes_refusals(changelog, version, today), *tree_refusals(root)]
+    return [*wrong_tag, *tag_refusals(root, tag), *notes_refusals(changelog, version, today), *tree_refusals(root)]
 
 
 def main() -> int:

@@ -12,12 +12,18 @@ from scripts.releasing.conditions import ROOT
 ENGINE, BASE = "FENCEPOST_IMAGE_ENGINE", "FENCEPOST_IMAGE_BASE"
 
 
+class ImageError(Exception):
+    """No image can be built here."""
+
+
 def engine() -> str:
-    """docker, buildah or none: that of the variable, or the first that is here."""
+    """docker, buildah or none: that of the variable, or the first that is here. Raises ImageError."""
     chosen = os.environ.get(ENGINE)
     if chosen is not None:
         if chosen not in ("docker", "buildah", "none"):
-            raise ValueError(f"{ENGINE} is {chosen!r}: docker, buildah or none")
+            raise ImageError(f"{ENGINE} is {chosen!r}: docker, buildah or none")
+        if chosen != "none" and shutil.which(chosen) is None:
+            raise ImageError(f"{ENGINE} is {chosen}, which is not installed")
         return chosen
     if shutil.which("docker") is not None:
         shown = ["docker", "buildx", "inspect"]
@@ -27,7 +33,17 @@ def engine() -> str:
 
 
 def build(name: str, archive: Path) -> None:
-    """Write the archive. Of Buildah's the health check is missing: it writes none into the OCI format."""
+    """Write the archive. Raises ImageError.
+
+    Of Buildah's the health check is missing: it writes none into the OCI format.
+    """
+    try:
+        _build(name, archive)
+    except subprocess.CalledProcessError:
+        raise ImageError(f"{engine()} has built no image, and says why above; {ENGINE}=none leaves it out") from None
+
+
+def _build(name: str, archive: Path) -> None:
     base = os.environ.get(BASE)
     options = ["--file", "docker/Dockerfile", *([f"--build-arg=PYTHON={base}"] if base else [])]
     if engine() == "docker":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tarfile
@@ -20,6 +21,29 @@ from tests.support.program import ROOT, release_files, release_output
 
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
 VERSION = version_of(ROOT)
+
+
+def release(*arguments: str, **environment: str) -> str:
+    """What a refusal says."""
+    command = [str(ROOT / "scripts" / "release"), *arguments]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("0.2.0",), ("--dry",), ("",)])
+def test_what_is_no_tag_is_refused_with_what_to_give(arguments: tuple[str, ...]) -> None:
+    assert release(*arguments) == "release: give the tag of the release, such as v0.2.0, or --dry-run\n"
+
+
+def test_a_folder_with_files_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "of-another-release.whl").write_text("wheel", encoding="utf-8")
+    assert "has files, which would be taken for the release's" in release("--dry-run", FENCEPOST_DIST=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["of-another-release.whl"]
+
+
+def test_a_python_that_is_too_old_is_named() -> None:
+    assert "is not Python 3.11 or later" in release("--dry-run", FENCEPOST_PYTHON="false")
 
 
 @pytest.mark.integration

@@ -209,6 +209,57 @@ def small_checkout(folder: Path, **pages: str) -> Path:
     return folder
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--al", "sites"), "--al is not known: give nothing, a folder, or --all and a folder"),
+        (("--all",), "--all takes one folder"),
+        (("one", "two"), "2 folders: one at most"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path: Path, arguments: tuple[str, ...], says: str) -> None:
+    built = build(*arguments, folder=small_checkout(tmp_path))
+    assert built.returncode == 2
+    assert says in built.stderr
+
+
+def test_a_folder_with_other_files_is_refused_and_keeps_them(tmp_path: Path) -> None:
+    checkout, full = small_checkout(tmp_path / "checkout"), tmp_path / "full"
+    full.mkdir()
+    (full / "letters.txt").write_text("Dear", encoding="utf-8")
+    built = build(full, folder=checkout)
+    assert built.returncode == 2
+    assert "has other files, which would be deleted" in built.stderr
+    assert [path.name for path in full.iterdir()] == ["letters.txt"]
+
+
+def test_a_folder_that_cannot_be_written_and_a_python_that_is_too_old_are_named(tmp_path: Path) -> None:
+    checkout = small_checkout(tmp_path / "checkout")
+    (tmp_path / "file").touch()
+    assert "cannot write to" in build(tmp_path / "file" / "site", folder=checkout).stderr
+    without = {"FENCEPOST_PYTHON": "false", "FENCEPOST_SITE_TOOLS": str(tmp_path)}
+    assert "is not Python 3.11 or later" in build(tmp_path / "site", folder=checkout, **without).stderr
+
+
+@pytest.mark.integration
+def test_a_second_run_from_elsewhere_replaces_the_site_of_the_first(tmp_path: Path) -> None:
+    checkout = small_checkout(tmp_path / "a checkout")
+    for _ in range(2):
+        built = subprocess.run(
+            [checkout / "scripts" / "site", "site"],
+            env=os.environ | {"FENCEPOST_SITE_TOOLS": str(ROOT / ".cache")},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert built.returncode == 0, built.stdout + built.stderr
+        assert (tmp_path / "site" / "index.html").exists()
+        assert not (tmp_path / "site" / "gone.html").exists()
+        (tmp_path / "site" / "gone.html").touch()
+    assert not (checkout / "site").exists()
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("broken", "complaint"),

@@ -39,6 +39,17 @@ def test_another_tag_and_changed_files_are_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_version_that_another_commit_was_released_as_is_refused(tmp_path: Path) -> None:
+    root = committed(tmp_path)
+    git = ("git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run([*git, "tag", "-a", "v1.2.3", "-m", "One"], check=True)
+    assert refusals(root, "v1.2.3", TODAY) == []
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "Two"], check=True)
+    (refusal,) = refusals(root, "v1.2.3", TODAY)
+    assert refusal.startswith("v1.2.3 is already the tag of ")
+    assert refusal.endswith(", another commit: set the next version, or check out v1.2.3")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "refusal"),
     [
