@@ -178,7 +178,7 @@ def test_the_schema_knows_every_value_of_the_chart_and_no_other() -> None:
 
 def test_a_value_that_is_taken_away_has_its_meaning_or_is_refused_with_its_name() -> None:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    paths = [(name,) for name in defaults]
+    paths: list[tuple[str, ...]] = [(name,) for name in defaults]
     paths += [(name, inner) for name, value in defaults.items() if isinstance(value, dict) for inner in value]
     everything = {**SECURED, **OUTSIDE, **MONITORED}
     for path in paths:
