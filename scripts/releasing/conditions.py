@@ -75,7 +75,7 @@ def refusals(root: Path, tag: str, today: dt.date) -> list[str]:
     """All, a sentence each; none if the checkout is ready."""
     version = version_of(root)
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    wrong_tag = [] if tag == f"v{version}" else [f"the tag is {tag}, and pyproject.toml has version {version}"]
+    wrong_tag = [] if tag == f"v{version}" else [f"the tag is {tag}, and that of the version here is v{version}"]
     return [*wrong_tag, *tag_refusals(root, tag), *notes_refusals(changelog, version, today), *tree_refusals(root)]
 
 

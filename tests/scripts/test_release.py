@@ -27,11 +27,11 @@ def release(*arguments: str, **environment: str) -> str:
     """What a refusal says."""
     command = [str(ROOT / "scripts" / "release"), *arguments]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     return done.stderr
 
 
-@pytest.mark.parametrize("arguments", [(), ("0.2.0",), ("--dry",), ("",)])
+@pytest.mark.parametrize("arguments", [(), ("--dry",), ("",)])
 def test_what_is_no_tag_is_refused_with_what_to_give(arguments: tuple[str, ...]) -> None:
     assert release(*arguments) == "release: give the tag of the release, such as v0.2.0, or --dry-run\n"
 

@@ -34,7 +34,7 @@ def test_another_tag_and_changed_files_are_named(tmp_path: Path) -> None:
     root = committed(tmp_path)
     (root / "forgotten.py").touch()
     assert refusals(root, "v1.2.4", TODAY) == [
-        "the tag is v1.2.4, and pyproject.toml has version 1.2.3",
+        "the tag is v1.2.4, and that of the version here is v1.2.3",
         "the working tree differs from its commit in 1 files, such as forgotten.py",
     ]
 
