@@ -7,7 +7,7 @@ The second shows what the outage of one service costs the others on its topic: a
 at 1,000 a second, behind one open transaction.
 
 Each transaction inserts one row of 100 bytes and sends one record. The outbox has a relay, which polls each
-millisecond, sends, and deletes the acknowledged rows. Prints the table of docs/two-phase.md.
+millisecond, sends, and deletes the acknowledged rows. Prints the table of docs/two-phase-appendix.md.
 """
 
 from __future__ import annotations

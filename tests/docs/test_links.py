@@ -26,6 +26,7 @@ CLAIMING = (
     "docs/spark",
     "docs/testing",
     "docs/two-phase",
+    "docs/two-phase-appendix",
     "docs/two-phase-table",
 )
 """The pages that promise most: each ends with a table of the tests, figures and limits behind its sections."""
