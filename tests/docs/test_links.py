@@ -95,6 +95,11 @@ def test_each_section_of_a_page_that_promises_much_has_a_test_a_figure_or_a_limi
     assert set(sections) - shown <= {anchor(EVIDENCE), "read-on", "it-is-not"}
 
 
+def test_the_part_of_the_changelog_that_the_upgrade_page_names_is_there() -> None:
+    (part,) = re.findall(r'CHANGELOG\.md\) for the versions in between, "(.+)" above all', prose(DOCS / "upgrade.md"))
+    assert f"\n### {part}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def test_every_page_can_be_reached_from_the_index_in_one_step() -> None:
     reached = {target for target, _ in links(DOCS / "index.md")}
     missing = {path for path in DOCS.rglob("*.md") if path.name != "index.md"} - reached
