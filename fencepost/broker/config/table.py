@@ -218,7 +218,12 @@ class ConnectionSettings:
         at_least(1),
     )
     max_connections: int = declare(
-        INT, 20_000, "The most open connections; further ones are closed at once.", at_least(1), scope=Scope.LISTENER
+        INT,
+        20_000,
+        "The most open connections. A further one takes the place of one that has not logged in; without such, it is "
+        "closed at once.",
+        at_least(1),
+        scope=Scope.LISTENER,
     )
     max_connections_per_ip: int = declare(
         INT, MAX_INT32, "The most open connections of one address; further ones are closed at once.", at_least(1)
