@@ -65,7 +65,7 @@ def _describe(client: Client, topics_count: int, case: str) -> Iterator[Sample]:
     began_at_s = time.monotonic()
     reply = require_success(client.call(ALL_TOPICS))
     ended_at_s = time.monotonic()
-    assert len(reply.topics) == topics_count
+    assert len(reply.topics) == topics_count, [topic.name for topic in reply.topics]
     # Decoding the reply is this client's work; a fifth of a second for 50,000 partitions.
     yield Sample("Metadata of all, read and decoded", ended_at_s - began_at_s, "s", case)
 
@@ -85,7 +85,7 @@ def _start(round_: Round, data_directory: Path, topics_count: int, how: str, cas
     try:
         with connect(broker, timeout_s=CREATION_TIMEOUT_MS / 1000) as client:
             reply = require_success(client.call(ALL_TOPICS))
-            assert len(reply.topics) == topics_count
+            assert len(reply.topics) == topics_count, [topic.name for topic in reply.topics]
             yield Sample(f"Metadata of all answered {how}", time.monotonic() - began_at_s, "s", case)
             batch = BatchTemplate(record_bytes=100, records_count=1).batch()
             wait_until_answered(client, produce_request(topic_name(topics_count - 1), [(0, batch)]))
