@@ -20,7 +20,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -61,24 +62,28 @@ class KafkaUnavailableError(RuntimeError):
     """Apache Kafka could not be fetched or did not start; the message says what to look at."""
 
 
-def fetch_jars(version: str = KAFKA_VERSION) -> Path:
-    """Returns the folder with Kafka's jars, resolving them with Maven when they are missing.
+@contextmanager
+def maven_repository() -> Iterator[Path]:
+    """The folder of the checkout's Maven repository. Other processes wait meanwhile: it is not made for two writers."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield CACHE / "maven"
 
-    Other processes that want them at the same time wait: Maven's repository is not made for two writers.
-    """
+
+def fetch_jars(version: str = KAFKA_VERSION) -> Path:
+    """Returns the folder with Kafka's jars, resolving them with Maven when they are missing."""
     jars = CACHE / "kafka" / version
     if (jars / ".complete").exists():
         return jars
-    jars.parent.mkdir(parents=True, exist_ok=True)
-    with (jars.parent / f"{version}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with maven_repository() as repository:
         if not (jars / ".complete").exists():
-            _resolve_jars(version, jars)
+            _resolve_jars(version, jars, repository)
             (jars / ".complete").touch()
     return jars
 
 
-def _resolve_jars(version: str, jars: Path) -> None:
+def _resolve_jars(version: str, jars: Path, repository: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise KafkaUnavailableError("Apache Kafka is fetched with Maven, and no mvn is on PATH")
@@ -89,7 +94,7 @@ def _resolve_jars(version: str, jars: Path) -> None:
         maven,
         "--batch-mode",
         "--quiet",
-        f"-Dmaven.repo.local={CACHE / 'maven'}",
+        f"-Dmaven.repo.local={repository}",
         "--file",
         str(project / "pom.xml"),
         f"{DEPENDENCY_PLUGIN}:copy-dependencies",

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
@@ -277,6 +278,31 @@ def test_a_dead_link_or_anchor_and_a_page_without_a_place_are_errors(
     built = build(tmp_path / "site", folder=checkout, FENCEPOST_SITE_TOOLS=str(ROOT / ".cache"))
     assert built.returncode == 1
     assert complaint in built.stdout + built.stderr
+
+
+# Stands for python, pip and MkDocs; an environment is made once.
+FAKE_PYTHON = """#!/usr/bin/env bash
+set -eu
+case "$0 $*" in
+    */fake-python" -m venv --clear "*)
+        mkdir "$4"
+        mkdir "$4/bin"
+        for name in pip mkdocs; do cp "$0" "$4/bin/$name"; done ;;
+    */mkdocs*) [ -f "$(dirname "$0")/../.made" ] ;;
+esac
+"""
+
+
+def test_builds_that_start_together_make_one_environment(tmp_path: Path) -> None:
+    checkout, python = small_checkout(tmp_path / "checkout"), tmp_path / "fake-python"
+    python.write_text(FAKE_PYTHON)
+    python.chmod(0o755)
+    environment = {"FENCEPOST_SITE_TOOLS": str(tmp_path / "tools"), "FENCEPOST_PYTHON": str(python)}
+    with ThreadPoolExecutor(8) as threads:
+        built = list(
+            threads.map(lambda number: build(tmp_path / f"{number}", folder=checkout, **environment), range(8))
+        )
+    assert [(one.returncode, one.stderr) for one in built] == [(0, "")] * 8
 
 
 def git(folder: Path, *arguments: str) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fencepost.soak.free_port import free_port
-from scripts.apache_kafka import CACHE
+from scripts.apache_kafka import CACHE, maven_repository
 from tests.support.missing_tools import missing, require_tool
 
 VERSION = "3.0.9"
@@ -31,18 +31,23 @@ def fetch() -> Path:
     require_tool("mvn")
     folder = CACHE / "apicurio" / VERSION
     if not (folder / ".complete").exists():
-        repository = CACHE / "maven"
-        artifact = f"-Dartifact=io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
-        command = ["mvn", "-q", "-B", PLUGIN, artifact, "-Dtransitive=false", f"-Dmaven.repo.local={repository}"]
-        if subprocess.run(command, capture_output=True, check=False, timeout=600).returncode:
-            missing(f"Maven could not fetch Apicurio Registry {VERSION}")
-        (archive,) = repository.glob(f"io/apicurio/apicurio-registry-app/{VERSION}/*-all.tar.gz")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
-        (folder / ".complete").touch()
+        with maven_repository() as repository:
+            if not (folder / ".complete").exists():
+                _unpack(repository, folder)
     return folder
+
+
+def _unpack(repository: Path, folder: Path) -> None:
+    artifact = f"-Dartifact=io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
+    command = ["mvn", "-q", "-B", PLUGIN, artifact, "-Dtransitive=false", f"-Dmaven.repo.local={repository}"]
+    if subprocess.run(command, capture_output=True, check=False, timeout=600).returncode:
+        missing(f"Maven could not fetch Apicurio Registry {VERSION}")
+    (archive,) = repository.glob(f"io/apicurio/apicurio-registry-app/{VERSION}/*-all.tar.gz")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+    (folder / ".complete").touch()
 
 
 @contextmanager
