@@ -14,6 +14,9 @@ from scripts.benchmarks.measuring import REMOVED_AT_ONCE
 IN_PAGE_CACHE = {"log.flush.interval.messages": str(2**63 - 1)}
 """Acknowledged once the operating system has it, as Apache Kafka does by default."""
 
+WITH_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
+"""As an installed package has it: without, each start would compile the broker, which takes as long as the start."""
+
 
 class FencepostSubject:
     """Fencepost: by default what is acknowledged is on the disk. processes: 0 for one without a parent."""
@@ -36,7 +39,8 @@ class FencepostSubject:
             command += ["--processes", str(self._processes)]
         for name, value in {**REMOVED_AT_ONCE, **self._settings, **settings}.items():
             command += ["--set", f"{name}={value}"]
-        return BrokerProcess(address, command, data_directory.with_name(f"{data_directory.name}.broker.log"))
+        log_path = data_directory.with_name(f"{data_directory.name}.broker.log")
+        return BrokerProcess(address, command, log_path, environment=WITH_BYTECODE)
 
 
 def fencepost_in_page_cache() -> FencepostSubject:

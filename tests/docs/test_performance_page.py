@@ -10,10 +10,24 @@ from typing import Any
 
 import pytest
 
+from scripts.benchmarks.broker_process import ROOT
 from scripts.benchmarks.command import RESULTS_PATH
 from scripts.benchmarks.figures import DURABLE, DURABLE_REFERENCE, PAGE_CACHE, REFERENCE, Sample
 from scripts.benchmarks.idempotence import CASES
-from scripts.benchmarks.overview import OVERVIEW_PATH, overview
+from scripts.benchmarks.overview import (
+    CONSUME,
+    IN_PAGE_CACHE,
+    MEMORY,
+    OVERVIEW_PATH,
+    PAIRS,
+    PRODUCE,
+    START,
+    TRANSACTIONS_OF_ONE,
+    Pair,
+    Row,
+    advantage,
+    overview,
+)
 from scripts.benchmarks.page import PAGE_PATH, page
 from scripts.benchmarks.pictures import sizes
 from scripts.benchmarks.ratios import ratios
@@ -67,6 +81,35 @@ def test_the_overview_says_with_figures_where_kafka_is_faster() -> None:
     )
     assert behind in with_idempotent_producers({DURABLE: 40.0, REFERENCE: 100.0})
     assert behind.partition(" (")[0] not in with_idempotent_producers({DURABLE: 170.0, REFERENCE: 100.0})
+
+
+def test_the_readme_and_the_comparison_have_the_measured_figures() -> None:
+    figures = json.loads(RESULTS_PATH.read_text())["figures"]
+
+    def median(row: Row) -> float:
+        (found,) = (
+            result["median"]
+            for result in figures[row.figure]["results"]
+            if (result["quantity"], result["subject"]) == (row.quantity, DURABLE)
+        )
+        return float(found)
+
+    def times(row: Row, pair: Pair) -> str:
+        found = advantage(figures, row, pair)
+        assert found is not None
+        return f"{found if found > 1 else 1 / found:.2g}"
+
+    readme = (ROOT / "README.md").read_text()
+    on_disk, in_page_cache = ([times(row, pair) for row in (PRODUCE, TRANSACTIONS_OF_ONE)] for pair in PAIRS[:2])
+    assert f"{on_disk[0]} times Apache Kafka's batches of 16 KB and {on_disk[1]} times its transactions" in readme
+    assert (
+        f"{in_page_cache[0]} and {in_page_cache[1]} times, and Kafka is read {times(CONSUME, IN_PAGE_CACHE)} times"
+        in readme
+    )
+    assert f"one process, {median(MEMORY):.0f} MiB, {median(START):.1f} s to start" in readme
+    comparison = (ROOT / "docs" / "comparison.md").read_text()
+    assert f"{median(START):.1f} s to start, {median(MEMORY):.0f} MiB idle" in comparison
+    assert f"about {median(MEMORY):.0f} MiB of memory" in (ROOT / "docs" / "capacity.md").read_text()
 
 
 def test_what_is_measured_over_sizes_is_drawn_as_lines() -> None:
