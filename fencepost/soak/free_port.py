@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import socket
@@ -29,6 +30,13 @@ def free_port() -> int:
         if _is_free(port):
             return port
     raise OSError(f"no free port in the ranges of this process between {FIRST_PORT} and {END_PORT}")
+
+
+@atexit.register
+def _release() -> None:
+    """Python would warn of sockets that are open at the end of the process."""
+    for first in itertools.chain(*_held.values()):
+        first.close()
 
 
 def _first_port(turn: int) -> int:

@@ -69,6 +69,11 @@ def test_a_process_that_is_started_has_other_ports_than_its_parent() -> None:
     assert mine.isdisjoint(map(int, child.stdout.split()))
 
 
+def test_a_process_ends_without_a_warning_of_its_ports() -> None:
+    command = [sys.executable, "-X", "dev", "-c", "from fencepost.soak.free_port import free_port; free_port()"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
+
+
 def test_a_port_in_use_is_passed_over() -> None:
     port = free_port()
     with socket.socket() as server:
