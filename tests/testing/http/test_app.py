@@ -391,7 +391,8 @@ def test_more_operations_than_the_limit_are_refused_but_a_broker_can_be_closed(
     assert broker in str(api.call("brokers")), api.call("program")
     api.call("close_broker", broker=broker)
     waiting.join(30)
-    assert answers[-1][:2] == (409, "misuse")
+    # The operation was admitted; on a busy machine its thread may not have looked for the broker yet.
+    assert answers[-1][:2] in ((409, "misuse"), (404, "not_found"))
 
 
 def test_an_error_that_nobody_expects_is_a_sentence_and_the_next_operation_works(
