@@ -98,6 +98,8 @@ def _read(connection: Connection, inside: _Child, loop: asyncio.AbstractEventLoo
         except MisuseError as error:
             answer = ("raised", error)
         except Exception as error:  # noqa: BLE001  # it is raised in the test's process
+            if loop.is_closed():  # as above, a moment later
+                return
             answer = ("raised", RuntimeError(f"{command} failed in the broker's process: {error!r}"))
         connection.send(answer)
 

@@ -74,8 +74,7 @@ class ProcessBroker(BrokerMethods):
 
     @property
     def is_running(self) -> bool:
-        process = self._process  # another thread may end it meanwhile
-        return process is not None and process.poll() is None
+        return self._alive() is not None
 
     @property
     def data_directory(self) -> str:
@@ -121,8 +120,8 @@ class ProcessBroker(BrokerMethods):
     def kill(self) -> None:
         """kill -9. Does nothing if the process does not run."""
         self.close_helpers()
-        process = self._process
-        if process is not None and process.poll() is None:
+        process = self._alive()
+        if process is not None:
             process.kill()  # without the lock: who has it may wait for this process's answer
             process.wait()
         with self._exchange:
@@ -134,8 +133,8 @@ class ProcessBroker(BrokerMethods):
         """Stop the broker: it answers requests in flight and closes its files. Does nothing if it does not run."""
         self.thaw()
         self.close_helpers()
-        process = self._process
-        if process is not None and process.poll() is None:
+        process = self._alive()
+        if process is not None:
             process.terminate()
             try:
                 process.wait(STOP_TIMEOUT_S)
@@ -280,8 +279,12 @@ class ProcessBroker(BrokerMethods):
             self._process.wait()
             self._process = None
 
+    def _alive(self) -> subprocess.Popen[bytes] | None:
+        process = self._process  # read once: another thread may end it meanwhile
+        return process if process is not None and process.poll() is None else None
+
     def _running(self) -> subprocess.Popen[bytes]:
-        process = self._process
-        if process is None or process.poll() is not None:
+        process = self._alive()
+        if process is None:
             raise self._not_running()
         return process
