@@ -184,7 +184,7 @@ TRANSACTIONAL = BatchTemplate(record_bytes=100, records_count=1, is_transactiona
 def produce(cluster: CountedCluster, node_id: int, partition_count: int, template: BatchTemplate = SMALL) -> None:
     """One request for partitions of one broker."""
     batches = [(number, template.batch()) for number in cluster.led_by(node_id, partition_count)]
-    require_success(cluster.at(node_id).call(produce_request(TOPIC, batches)))
+    wait_until_answered(cluster.at(node_id), produce_request(TOPIC, batches))
 
 
 def commit_offset(cluster: CountedCluster, group_id: str) -> None:
@@ -192,7 +192,8 @@ def commit_offset(cluster: CountedCluster, group_id: str) -> None:
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
     at = cluster.at(group_coordinator(cluster, group_id))
-    require_success(at.call(OffsetCommitRequest(group_id=group_id, topics=[topic])))
+    # A broker serves a group when it has read its partition, which may be after others name it.
+    wait_until_answered(at, OffsetCommitRequest(group_id=group_id, topics=[topic]))
 
 
 def group_coordinator(cluster: CountedCluster, group_id: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.client.cluster import Cluster
@@ -22,6 +22,7 @@ from fencepost.console.reading import scan as scanning
 from fencepost.console.reading.scan import Budget, Found
 from fencepost.console.web.record_queries import begin, query_of
 from tests.support.broker_process import BrokerProcess
+from tests.support.stable_offsets import until_stable
 
 pytestmark = pytest.mark.integration
 
@@ -66,9 +67,10 @@ class Topics:
         assert kept.flush(60) == 0
         aborted.flush(60)
         aborted.abort_transaction(60)
+        until_stable({"bootstrap.servers": self.broker.bootstrap}, self.source, 3)
 
     def read(self, name: str, isolation: str = "read_committed") -> list[Any]:
-        """All messages, partition after partition."""
+        """All messages, partition after partition, once no transaction is being ended."""
         reader = Consumer(
             {
                 "bootstrap.servers": self.broker.bootstrap,
@@ -81,10 +83,13 @@ class Topics:
         )
         found = []
         partitions = sorted(reader.list_topics(name, 60).topics[name].partitions)
+        until_stable({"bootstrap.servers": self.broker.bootstrap}, name, len(partitions))
         for index in partitions:
             reader.assign([TopicPartition(name, index, 0)])
             while (message := reader.poll(60)) is not None and message.error() is None:
                 found.append(message)
+            assert message is not None
+            assert message.error().code() == KafkaError._PARTITION_EOF
         reader.close()
         return found
 
