@@ -48,6 +48,8 @@ LATEST: Final = -1
 FETCH_BYTES: Final = 16 * 1024 * 1024
 PRODUCE_TIMEOUT_MS: Final = 30_000
 INTERNAL: Final = "__"
+ENDING_STATES: Final = ["PrepareCommit", "PrepareAbort"]
+ENDING_S: Final = 5.0
 
 
 class Cluster:
@@ -223,6 +225,22 @@ class Cluster:
                 found[state.transactional_id] = state.transaction_state
         return found
 
+    def wait_for_ends(self) -> None:
+        """Wait until no transaction is being ended, up to ENDING_S seconds.
+
+        A coordinator confirms an end as soon as it has decided it; the markers that show records and offsets follow.
+        """
+        give_up_at_s = time.monotonic() + ENDING_S
+        request = ListTransactionsRequest(state_filters=ENDING_STATES)
+        while time.monotonic() < give_up_at_s:
+            replies = [self.client.call(request, address) for address in self._brokers()]
+            if not any(
+                reply.transaction_states or reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                for reply in replies
+            ):
+                return
+            time.sleep(PAUSE_S)
+
     def transaction(self, transactional_id: str) -> Transaction | None:
         reply = self.client.coordinated(
             CoordinatorKind.TRANSACTION,
@@ -270,6 +288,7 @@ class Cluster:
         listed = self.groups().get(group_id)
         if listed is None:
             return None
+        self.wait_for_ends()
         kind, state = listed
         members: tuple[Member, ...] = ()
         if kind == "consumer":

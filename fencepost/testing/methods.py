@@ -217,6 +217,8 @@ class BrokerMethods(ABC):
             wanted = sorted(leaders) if partition is None else [partition]
             if not set(wanted) <= leaders.keys():
                 raise MisuseError(f"topic {topic!r} has no partition {partition}: it has {len(leaders)}")
+            if committed:
+                self._wire().wait_for_ends()
             return [
                 record
                 for index in wanted

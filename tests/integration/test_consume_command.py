@@ -11,6 +11,7 @@ from click.testing import Result
 from confluent_kafka import Producer
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.stable_offsets import until_stable
 
 Run = Callable[..., Result]
 Unique = Callable[[str], str]
@@ -86,6 +87,7 @@ def test_markers_show_how_each_record_stands(broker: BrokerProcess, run: Run, un
     run("produce", topic, input="plain\n")
     run("produce", topic, "--transactional-id", till, input="good\n")
     run("produce", topic, "--transactional-id", till, "--abort", input="bad\n")
+    until_stable({"bootstrap.servers": broker.bootstrap}, topic, 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique("open")})
     producer.init_transactions(60)
     producer.begin_transaction()

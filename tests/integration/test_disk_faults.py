@@ -640,6 +640,7 @@ def test_every_file_beside_a_log_can_be_lost_and_readers_and_producers_notice_no
             producer.commit_transaction(60)
         else:
             producer.abort_transaction(60)
+    until_stable(client(disk_broker), "events", 1)  # the offsets of what follows are known
     for sequence in range(7):
         error, last_offset = produce_raw(disk_broker, "events", b"idempotent", producer_id=900, base_sequence=sequence)
         assert error is ErrorCode.NONE

@@ -16,6 +16,7 @@ from fencepost.console.web.pages import download
 from tests.console.running import RunningConsole, options_for
 from tests.support.broker_process import BrokerProcess
 from tests.support.conditions import until
+from tests.support.stable_offsets import until_stable
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +53,7 @@ def topic(broker: BrokerProcess) -> str:
             producer.produce("kept", value, f"k{number}", partition=number % 3, headers={"n": b"\xfe"})
         producer.flush(60)
         producer.commit_transaction(60) if outcome == "commit" else producer.abort_transaction(60)
+    until_stable({"bootstrap.servers": broker.bootstrap}, "kept", 3)
     return "kept"
 
 
