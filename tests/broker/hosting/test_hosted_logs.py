@@ -106,6 +106,17 @@ async def test_few_logs_are_made_and_deleted_at_a_stretch(hosted: Hosted, monkey
         assert 0 < most() <= hosted_logs.CHANGED_PER_TURN
 
 
+async def test_the_growth_of_a_topic_is_decided_a_part_at_a_time(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosted_logs, "LED_TOGETHER", COUNT // 5)
+    assert (await hosted.topics.create("one", 1, {}))[0] is ErrorCode.NONE
+    with most_in_one_turn(monkeypatch, "has_directory") as most:
+        assert (await hosted.topics.add_partitions("one", COUNT))[0] is ErrorCode.NONE
+        assert 0 < most() <= COUNT // 5
+    assert all(hosted.log(partition) is not None for partition in range(COUNT))
+
+
 async def test_a_topic_is_there_with_all_its_partitions_or_not_at_all(hosted: Hosted) -> None:
     creating = asyncio.ensure_future(hosted.topics.create("one", COUNT, {}))
     turn_count = 0
