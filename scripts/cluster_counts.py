@@ -260,10 +260,14 @@ class Transactions:
             batch = TRANSACTIONAL.batch(self._producer, self._sequence)
             by_leader.setdefault(self._cluster.leaders(TOPIC)[number], []).append((number, batch))
         self._sequence += 1
-        for node_id, batches in by_leader.items():
-            self._cluster.at(node_id).send(produce_request(TOPIC, batches, self._id), version=self._produce_version)
-        for node_id in by_leader:
-            require_success(self._cluster.at(node_id).receive())
+        version = self._produce_version
+        requests = {node_id: produce_request(TOPIC, batches, self._id) for node_id, batches in by_leader.items()}
+        for node_id, request in requests.items():
+            self._cluster.at(node_id).send(request, version=version)
+        for node_id, request in requests.items():
+            if error_of(self._cluster.at(node_id).receive()) is not ErrorCode.NONE:
+                # A leader may know the coordinator, which it asks, later than its client does.
+                wait_until_answered(self._cluster.at(node_id), request, version=version)
 
     def _commit_offset(self, group_id: str) -> None:
         producer_id, producer_epoch = self._producer

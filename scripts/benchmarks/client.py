@@ -42,6 +42,7 @@ RETRIABLE = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -156,11 +157,11 @@ def connect(broker: Broker, *, timeout_s: float = 60.0) -> Client:
             time.sleep(RETRY_PAUSE_S)
 
 
-def wait_until_answered(client: Client, request: Any, *, timeout_s: float = 60.0) -> Any:
+def wait_until_answered(client: Client, request: Any, *, version: int | None = None, timeout_s: float = 60.0) -> Any:
     """Repeat a request for as long as the answer is that the broker is not ready. Raises RefusedError, TimeoutError."""
     deadline_s = time.monotonic() + timeout_s
     while True:
-        reply = client.call(request)
+        reply = client.call(request, version=version)
         error = error_of(reply)
         if error is ErrorCode.NONE:
             return reply

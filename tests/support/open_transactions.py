@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from fencepost.protocol.messages.transactions import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
-from fencepost.protocol.schema import decode
+from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from fencepost.two_phase import Token
-from tests.support.wire import WireConnection, request_frame
+from scripts.benchmarks.client import Client, error_of, init_producers, wait_until_answered
 
 TIMEOUT_MS = 600_000
-FLEXIBLE_HEADER_BYTES = 5
 
 
 def open_transactions(
     host: str, port: int, topic: str, transactional_ids: Sequence[str], *, timeout_ms: int = TIMEOUT_MS
 ) -> list[Token]:
     """Open a transaction of each id, with partition 0 of a topic in it and no record; returns their tokens."""
-    with WireConnection(host, port) as connection:
-        inits = [InitProducerIdRequest(name, transaction_timeout_ms=timeout_ms) for name in transactional_ids]
+    with Client((host, port)) as client:
         tokens = [
-            Token(reply.producer_id, reply.producer_epoch, name)
-            for name, reply in zip(transactional_ids, _calls(connection, inits, InitProducerIdResponse, 4), strict=True)
+            Token(producer_id, producer_epoch, name)
+            for name, (producer_id, producer_epoch) in zip(
+                transactional_ids, init_producers(client, transactional_ids, timeout_ms), strict=True
+            )
         ]
-        joins = [
+        additions = [
             AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=token.transactional_id,
                 v3_and_below_producer_id=token.producer_id,
@@ -39,14 +32,7 @@ def open_transactions(
             )
             for token in tokens
         ]
-        for reply in _calls(connection, joins, AddPartitionsToTxnResponse, 3):
-            (of_topic,) = reply.results_by_topic_v3_and_below
-            assert [of_partition.partition_error_code for of_partition in of_topic.results_by_partition] == [0]
+        for addition, reply in zip(additions, list(client.pipeline(additions)), strict=True):
+            if error_of(reply) is not ErrorCode.NONE:
+                wait_until_answered(client, addition)
     return tokens
-
-
-def _calls(connection: WireConnection, requests: Sequence[Any], response_type: type[Any], version: int) -> list[Any]:
-    connection.send(b"".join(request_frame(request, version) for request in requests))
-    replies = [connection.receive_frame() for _ in requests]
-    assert None not in replies, "the broker closed the connection"
-    return [decode(response_type, reply, version, FLEXIBLE_HEADER_BYTES) for reply in replies if reply is not None]
