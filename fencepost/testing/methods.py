@@ -198,6 +198,7 @@ class BrokerMethods(ABC):
         """The records of a topic, partition by partition; those of open and aborted transactions are left out, unless
         `isolation` is `read_uncommitted`.
 
+        Those of a transaction whose commit was confirmed are there: it waits for the markers, which follow, up to 5 s.
         count: wait until there are this many. Raises MisuseError (no such topic), WaitedInVainError.
         """
         if isolation not in ("read_committed", "read_uncommitted"):

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ExitStack() as at_the_end,
     ):
         where = machine()
-        warn_of_company(runner.progress, where["load_average"], where["cores"])
+        warn_of_company(runner.progress, where["busy_cores"], where["cores"])
         memory = None
         if options.fill_memory:
             options.cache.mkdir(parents=True, exist_ok=True)
@@ -182,9 +182,9 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def warn_of_company(console: Console, load: float, cores: int) -> None:
+def warn_of_company(console: Console, busy_cores: float, cores: int) -> None:
     """Figures of time mean little on a machine that has other things to do."""
-    if load > cores * MOST_COMPANY:
+    if busy_cores > cores * MOST_COMPANY:
         console.print(
-            f"[yellow]the machine is busy (load {load:.1f} on {cores} cores): expect slow, wide figures[/yellow]"
+            f"[yellow]the machine is busy ({busy_cores:.1f} of {cores} cores): expect slow, wide figures[/yellow]"
         )

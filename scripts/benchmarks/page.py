@@ -181,7 +181,7 @@ def _machines(figures: Mapping[str, Any]) -> Iterator[str]:
         if name in figures:
             figure = figures[name]
             facts = {"measured on": figure["date"], **figure["machine"]}
-            facts.pop("load_average", None)
+            facts.pop("busy_cores", None)
             text = _table(("", ""), [(key.replace("_", " "), str(value)) for key, value in facts.items()])
             groups.setdefault(text, []).append(name)
             for subject, passes in figure["warm_after_passes"].items():
@@ -199,9 +199,9 @@ def _figure(name: str, figure: Mapping[str, Any]) -> Iterator[str]:
     yield f"## {name}\n"
     about = FIGURES[name].about
     yield f"{about[0].upper()}{about[1:]}. {rounds} round{'s' if rounds > 1 else ''}.\n"
-    load, cores = figure["machine"]["load_average"], figure["machine"]["cores"]
-    if load is not None and load > cores * MOST_COMPANY:
-        company = f"{load:.1f} processes wanted {cores} cores before it began"
+    busy_cores, cores = figure["machine"].get("busy_cores", 0.0), figure["machine"]["cores"]
+    if busy_cores > cores * MOST_COMPANY:
+        company = f"{busy_cores:.1f} of {cores} cores had work before it began"
         yield f"**The machine was busy with other things ({company}):** times are long, ranges wide.\n"
     is_missed = any(
         target["verdict"] == "missed" for one in (*figure["results"], *figure["ratios"]) for target in one["targets"]
