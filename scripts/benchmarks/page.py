@@ -67,6 +67,9 @@ METHOD = f"""## Method
   slower than `fc-v669`, most of all to wake an idle processor. Compare what was measured in one run.
 - What is durable was measured on ext4, where files that become durable together do so by one call
   ([decision 0008](../decisions/0008-one-sync-for-many-files.md)). Elsewhere it takes longer, as it did before 453b555.
+- A consumer of `throughput` queues no more records than it will read (`queued.min.messages`). With librdkafka's default
+  of 100,000 each of 20 consumers fetched several times its share of records of 100 B, of whichever broker answered
+  sooner: that was the cause of most ratios below 1 with small records until 30 November 2026.
 - **Broker CPU** is user and system time of the broker's processes between the moment when the client is ready and the
   moment when it is done. MB are 10⁶ bytes, GB 10⁹, of records before compression.
 - **The limit** is a server on the same event loop that does the least. For bytes per second it is
