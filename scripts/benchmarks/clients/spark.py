@@ -83,7 +83,7 @@ def write(
             {
                 "batch_ms": {sink: statistics.median(values) for sink, values in durations_ms.items()},
                 "cpu_ms": {sink: statistics.mean(values) for sink, values in cpu_ms.items()},
-                "worker_bytes": max(map(_peak_bytes, _workers())),
+                "worker_bytes": max(map(_peak_bytes, _workers()), default=0),
             }
         )
     yield {"cases": results}
@@ -134,21 +134,26 @@ def _cpu_ms() -> float:
 
 def _workers() -> list[psutil.Process]:
     """The Python processes that run tasks."""
-    return [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if process.cmdline()[-1:] == ["pyspark.worker"] and process.cmdline() == process.parent().cmdline()
-    ]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # Spark ends one that has had nothing to do
+            parent = process.parent()
+            command = process.cmdline()
+            if command[-1:] == ["pyspark.worker"] and parent is not None and command == parent.cmdline():
+                found.append(process)
+    return found
 
 
 def _forget_peaks() -> None:
     for worker in _workers():
-        Path(f"/proc/{worker.pid}/clear_refs").write_text(FORGET_PEAK)
+        with suppress(OSError):  # it has ended
+            Path(f"/proc/{worker.pid}/clear_refs").write_text(FORGET_PEAK)
 
 
 def _peak_bytes(process: psutil.Process) -> int:
-    """The largest resident memory of a process since `_forget_peaks`."""
-    (line,) = (
-        line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if line.startswith("VmHWM:")
-    )
-    return 1024 * int(line.split()[1])
+    """The largest resident memory of a process since `_forget_peaks`; 0 if it has ended."""
+    with suppress(OSError, ValueError):
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        (line,) = (line for line in lines if line.startswith("VmHWM:"))
+        return 1024 * int(line.split()[1])
+    return 0
