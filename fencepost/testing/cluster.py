@@ -288,7 +288,6 @@ class Cluster:
         listed = self.groups().get(group_id)
         if listed is None:
             return None
-        self.wait_for_ends()
         kind, state = listed
         members: tuple[Member, ...] = ()
         if kind == "consumer":

@@ -253,6 +253,7 @@ class BrokerMethods(ABC):
         missing = f"there is no group {group_id!r}: have a consumer join it, or commit an offset, first"
         with self._lock:
             wire = self._wire()
+            wire.wait_for_ends()
             found: Group = existing(group_id, wire.group, wire.groups, missing)
         return found
 
