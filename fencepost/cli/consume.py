@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -26,6 +26,7 @@ POLL_MS = 200
 MEMBER_POLL_MS = 2_000
 RECORDS_PER_POLL = 5_000
 COMMIT_INTERVAL_S = 5.0
+REBALANCE_S = 10.0
 
 
 @click.command()
@@ -172,15 +173,8 @@ def _print_records(
     ends: end offset of each partition; a partition without one is read until the command is stopped.
     """
     count = 0
-    uncommitted_count = 0
-    committed_at_s = last_at_s = time.monotonic()
-
-    def commit() -> None:
-        nonlocal uncommitted_count, committed_at_s
-        if commits and uncommitted_count:
-            consumer.commit()
-        uncommitted_count, committed_at_s = 0, time.monotonic()
-
+    last_at_s = time.monotonic()
+    offsets = _Offsets(consumer)
     poll_ms = MEMBER_POLL_MS if commits else POLL_MS
     signal_number = None
     before = signal.signal(signal.SIGTERM, _interrupt)
@@ -198,19 +192,74 @@ def _print_records(
                 if records:
                     write(records)
                     count += len(records)
-                    uncommitted_count += len(records)
+                    offsets.printed(polled)
                     bar.advance(len(records))
                     last_at_s = time.monotonic()
                 elif idle_seconds is not None and time.monotonic() - last_at_s >= idle_seconds:
                     break
-                if time.monotonic() - committed_at_s >= COMMIT_INTERVAL_S:
-                    commit()
+                if commits:
+                    offsets.commit_if_due()
     except KeyboardInterrupt as interrupt:
         signal_number = interrupt.args[0] if interrupt.args else signal.SIGINT
     finally:
         signal.signal(signal.SIGTERM, before)
-    commit()
+    if commits:
+        offsets.commit()
     return count, signal_number
+
+
+class _Offsets:
+    """Offsets behind the printed records of a group's member, until they are committed."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._consumer = consumer
+        self._uncommitted: dict[Any, int] = {}
+        self._committed_at_s = time.monotonic()
+
+    def printed(self, polled: Mapping[Any, Sequence[Any]]) -> None:
+        self._uncommitted.update((place, records[-1].offset + 1) for place, records in polled.items())
+
+    def commit_if_due(self) -> None:
+        """Commit every COMMIT_INTERVAL_S. During a rebalance do nothing: the polls to come end it."""
+        if time.monotonic() - self._committed_at_s >= COMMIT_INTERVAL_S:
+            self._has_committed()
+            self._committed_at_s = time.monotonic()
+
+    def commit(self) -> None:
+        """Commit; in a rebalance, join the group again first, and leave partitions that moved to their new readers.
+
+        Raises RebalanceInProgressError if the group does not settle within REBALANCE_S.
+        """
+        from kafka.structs import OffsetAndMetadata
+
+        if self._has_committed():
+            return
+        consumer = self._consumer
+        give_up_at_s = time.monotonic() + REBALANCE_S
+        while True:
+            consumer.pause(*consumer.assignment())  # no further record is printed
+            consumer.poll(timeout_ms=MEMBER_POLL_MS)
+            own = self._uncommitted.keys() & consumer.assignment()
+            is_over = time.monotonic() >= give_up_at_s
+            if own or is_over:
+                offsets = {place: OffsetAndMetadata(self._uncommitted[place], "", -1) for place in own}
+                if not own or self._has_committed(offsets, is_over=is_over):
+                    return
+
+    def _has_committed(self, *offsets: Mapping[Any, Any], is_over: bool = False) -> bool:
+        """Commit these offsets, or the consumer's positions; return False in a rebalance that is not over yet."""
+        from kafka.errors import RebalanceInProgressError
+
+        if not self._uncommitted:
+            return True
+        try:
+            self._consumer.commit(*offsets)
+        except RebalanceInProgressError:
+            if is_over:
+                raise
+            return False
+        self._uncommitted.clear()
+        return True
 
 
 def _have_ended(consumer: Any, ends: dict[Any, int]) -> bool:
