@@ -73,6 +73,15 @@ def parse_serve_options(arguments: Sequence[str], environment: Mapping[str, str]
 
 def main() -> None:
     """Entry point of the console script and of `python -m fencepost`."""
+    try:
+        _run()
+    finally:
+        # Python remembers an interrupt that came during an `exec`, such as of a codec's code, until the next `exec`:
+        # it would end by SIGINT instead of with its exit code.
+        exec("")
+
+
+def _run() -> None:
     end_silently()
     options = parse_serve_options(sys.argv[1:], os.environ)
     if options is None:

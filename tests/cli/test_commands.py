@@ -12,6 +12,7 @@ import click
 import pytest
 
 from fencepost.cli.commands import refuse_bytes
+from fencepost.cli.exit_codes import INTERRUPTED
 from tests.support.command_tree import commands
 
 SERVING: Final = {"serve", "cluster try", "console"}
@@ -72,3 +73,24 @@ def test_a_closed_input_is_an_empty_one() -> None:
     assert ended("profile", "create", "p", "--from", "-", closed="<&-")[0] == 1
     code, error = ended("produce", "orders", "--bootstrap", "127.0.0.1:1", closed="<&-")
     assert (code, "no broker answers" in error) == (1, True)
+
+
+INTERRUPTED_IN_EXEC = """
+import click, sys
+import fencepost.cli.commands as commands
+from fencepost.cli.main import main
+
+@click.command()
+def interrupted():
+    exec("raise KeyboardInterrupt")
+
+commands.fencepost = interrupted
+sys.argv = ["fencepost"]
+main()
+"""
+
+
+def test_an_interrupt_while_generated_code_runs_ends_with_the_exit_code_of_interrupts(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED_IN_EXEC)
+    program = [sys.executable, "-m", "interrupted"]
+    assert subprocess.run(program, capture_output=True, check=False, cwd=tmp_path).returncode == INTERRUPTED
