@@ -158,7 +158,7 @@ def _bound(target: Target | RatioTarget, median: float) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on most. Blocks for COMPANY_S, to see what else the machine does.
+    """What the figures depend on most. Blocks for COMPANY_S, to measure the load by other programs.
 
     Not its load average, which remembers for minutes what ran before.
     """

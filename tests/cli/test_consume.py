@@ -19,7 +19,7 @@ class Read(NamedTuple):
 
 
 class RebalancingConsumer:
-    """Gives two records of each partition once; refuses the first commits; keeps what was committed."""
+    """Gives two records of each partition once; refuses the first commits; keeps the others."""
 
     def __init__(self, refusals: int, kept: set[TopicPartition]) -> None:
         self.refusals, self.kept = refusals, kept
