@@ -11,9 +11,11 @@ from confluent_kafka import TopicPartition
 from fencepost import Broker
 from fencepost.broker.transaction.markers import LocalMarkerChannel
 from fencepost.protocol.errors import ErrorCode
+from fencepost.protocol.messages.transaction_admin import ListTransactionsRequest
 from fencepost.testing import cluster
 from fencepost.testing.errors import MisuseError, RefusedError
 from fencepost.testing.results import Partition
+from fencepost.testing.wire import WireClient
 from tests.testing.clients import consumer, consumer_with_partitions, producer_in_transaction
 
 
@@ -100,3 +102,18 @@ def test_an_end_that_no_marker_follows_is_not_waited_for_without_limit(
     client.commit_transaction(10)
     assert fencepost.records("orders") == []
     assert fencepost.transactions() == {"till": "PrepareCommit"}
+
+
+def test_a_broker_that_does_not_list_transactions_gives_its_records(
+    fencepost: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fencepost.produce("orders", "tea")
+    call = WireClient.call
+
+    def as_an_older_broker(self: WireClient, request: Any, *address: Any) -> Any:
+        if isinstance(request, ListTransactionsRequest):
+            raise MisuseError("the broker does not serve ListTransactions: use another")
+        return call(self, request, *address)
+
+    monkeypatch.setattr(WireClient, "call", as_an_older_broker)
+    assert [record.value for record in fencepost.records("orders")] == [b"tea"]
