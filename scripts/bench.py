@@ -19,7 +19,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

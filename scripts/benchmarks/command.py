@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from rich.console import Console
 
 from scripts.benchmarks import java_clients

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 LEFT_FREE_BYTES = 2 * 1024**3
 WORTH_IT_BYTES = 1024**3

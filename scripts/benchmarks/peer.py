@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from scripts.benchmarks.broker_process import cpu_s, resident_memory
 from scripts.benchmarks.figures import BrokerEndedError, ResidentMemory

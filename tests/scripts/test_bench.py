@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from fencepost.protocol.record_batch import read_header

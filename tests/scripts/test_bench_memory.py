@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from rich.console import Console
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from scripts.benchmarks.broker_process import cpu_s

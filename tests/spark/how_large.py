@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 import confluent_kafka as ck
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tests.spark.world import PARTITIONS, Flow, Spark, World, world
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import confluent_kafka as ck
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tests.spark.world import BROKERS, PARTITIONS, Flow, KilledInTurns, LostInTurns, Spark, World, world
 

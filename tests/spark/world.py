@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 import confluent_kafka as ck
-import psutil  # type: ignore[import-untyped]
+import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaAdminClient
 
