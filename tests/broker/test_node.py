@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import socket
 import stat
 import struct
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +31,7 @@ from fencepost.protocol.messages.metadata import MetadataRequest, MetadataReques
 from fencepost.protocol.schema import decode, encode
 from tests.broker.supervision.planting import until
 from tests.support.captured_events import capture_logs
+from tests.support.held_resources import held
 from tests.support.secured_broker import STANDARD_AUTHORIZER
 
 
@@ -317,16 +316,13 @@ async def test_starts_and_stops_leave_no_thread_descriptor_task_or_timer(tmp_pat
             with pytest.raises(StartError, match="the port is in use"):
                 await Node(taken).start()
 
-    def left() -> tuple[int, int, int]:
-        gc.collect()
-        return threading.active_count(), len(os.listdir("/dev/fd")), len(asyncio.all_tasks())
-
     await start_use_and_stop(0)  # what is imported or opened once for the process
-    before = left()
+    before, tasks = held(), asyncio.all_tasks()
     for number in range(1, 20):
         await start_use_and_stop(number)
     await asyncio.sleep(0)
-    assert left() == before
+    assert held().more_than(before) == []
+    assert asyncio.all_tasks() == tasks
 
 
 async def test_a_disk_that_was_given_is_left_open(tmp_path: Path) -> None:

@@ -197,7 +197,8 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
     clock = ManualClock()
     verifier = ScriptedVerifier()
     store = InMemoryMetadataStore(CLUSTER_ID)
-    logs = LogDirectory(str(directory), disk=LocalDisk(), clock=clock)
+    disk = LocalDisk()
+    logs = LogDirectory(str(directory), disk=disk, clock=clock)
     broker_configs = BrokerConfigs(store, chosen)
     await broker_configs.open()
     topics = Topics(store, logs, chosen)
@@ -238,6 +239,7 @@ async def open_broker(directory: Path, **settings: Any) -> AsyncIterator[Handler
         yield HandlerBroker(services, topics, clock, verifier)
     finally:
         await logs.close()
+        disk.close()
 
 
 def batch(

@@ -57,6 +57,7 @@ class LogWorld:
 
     async def stop(self) -> None:
         await self.logs.close()
+        self.disk.close()
 
     async def checkpointed(self) -> None:
         """Wait for the checkpoint that a sweep has begun."""

@@ -44,7 +44,8 @@ class RemoteState:
         self.table = PlacementTable(lambda _: OTHER)
         for node_id in (HERE, OTHER, THIRD):
             self.table.register(NodeAddress(node_id, "127.0.0.1", 9000 + node_id))
-        self.logs = LogDirectory(str(directory), disk=LocalDisk(), clock=self.clock)
+        self.disk = LocalDisk()
+        self.logs = LogDirectory(str(directory), disk=self.disk, clock=self.clock)
         self.topics = Topics(InMemoryMetadataStore("cluster"), self.logs, settings, placement=self.table.view(HERE))
         self.coordinator = ShareCoordinator(self.topics, settings, self.clock)
         self.peers = FakePeers()
@@ -79,6 +80,7 @@ class RemoteState:
         await self.coordinator.close()
         await self.topics.close()
         await self.logs.close()
+        self.disk.close()
 
 
 def written(error: ErrorCode = ErrorCode.NONE, *numbers: int) -> WriteShareGroupStateResponse:

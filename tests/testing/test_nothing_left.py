@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import gc
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import pytest
 from fencepost import Broker
 from fencepost.in_process import IN_MEMORY
 from fencepost.testing.loop_broker import AsyncBroker
+from tests.support.held_resources import held
 
 
 def temporary_directories() -> set[str]:
@@ -27,10 +26,6 @@ def temporary_directories() -> set[str]:
         for name in os.listdir(root)
         if name.startswith("fencepost-")
     }
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def use(broker: Broker) -> None:
@@ -45,8 +40,7 @@ def use(broker: Broker) -> None:
 def test_many_brokers_leave_no_threads_descriptors_or_files(count: int) -> None:
     with Broker() as broker:
         use(broker)
-    gc.collect()
-    before = (threading.active_count(), descriptors())
+    before = held()
     others = temporary_directories()
     for number in range(count):
         with Broker() as broker:
@@ -56,8 +50,7 @@ def test_many_brokers_leave_no_threads_descriptors_or_files(count: int) -> None:
                 broker.crash()
                 broker.restart()
         assert not os.path.exists(directory)
-    gc.collect()
-    assert (threading.active_count(), descriptors()) == before
+    assert held().more_than(before) == []
     assert not {name for name in temporary_directories() - others if name in directory}
 
 
@@ -65,15 +58,13 @@ async def test_a_broker_on_a_loop_leaves_no_tasks_or_descriptors() -> None:
     tasks = asyncio.all_tasks()
     async with AsyncBroker() as broker:
         await broker.topic("orders")
-    gc.collect()
-    before = descriptors()
+    before = held()
     for _ in range(20):
         async with AsyncBroker() as broker:
             await broker.topic("orders")
             await broker.produce("orders", "x")
             await broker.records("orders")
-    gc.collect()
-    assert descriptors() == before
+    assert held().more_than(before) == []
     assert asyncio.all_tasks() == tasks
 
 

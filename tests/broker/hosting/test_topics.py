@@ -36,7 +36,8 @@ class Hosted:
         self.store = InMemoryMetadataStore()
 
     async def start(self) -> Topics:
-        self.logs = LogDirectory(str(self.directory), disk=LocalDisk(), clock=SystemClock())
+        self.disk = LocalDisk()
+        self.logs = LogDirectory(str(self.directory), disk=self.disk, clock=SystemClock())
         self.topics = Topics(self.store, self.logs, self.settings)
         await self.topics.open()
         return self.topics
@@ -44,6 +45,7 @@ class Hosted:
     async def stop(self) -> None:
         await self.topics.close()
         await self.logs.close()
+        self.disk.close()
 
     async def restart(self) -> Topics:
         await self.stop()

@@ -36,7 +36,8 @@ class World:
             share_coordinator_state_topic_num_partitions=1,
             share_coordinator_snapshot_update_records_per_snapshot=3,
         )
-        self.logs = LogDirectory(str(directory), disk=LocalDisk(), clock=self.clock)
+        self.disk = LocalDisk()
+        self.logs = LogDirectory(str(directory), disk=self.disk, clock=self.clock)
         self.topics = Topics(InMemoryMetadataStore("cluster"), self.logs, self.settings)
         self._begin()
 
@@ -76,6 +77,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await world.coordinator.close()
     await world.topics.close()
     await world.logs.close()
+    world.disk.close()
 
 
 async def test_nothing_can_be_kept_before_its_topic_exists(world: World) -> None:

@@ -108,7 +108,8 @@ async def disk_broker(directory: Path, store: InMemoryMetadataStore) -> AsyncIte
         add_partitions_to_txn_retry_backoff_max_ms=10_000,  # markers may take their time on a busy machine
     )
     clock = SystemClock()
-    logs = LogDirectory(str(directory), disk=LocalDisk(), clock=clock)
+    disk = LocalDisk()
+    logs = LogDirectory(str(directory), disk=disk, clock=clock)
     topics = Topics(store, logs, settings)
     await topics.open()
     if topics.metadata.get("out") is None:
@@ -121,6 +122,7 @@ async def disk_broker(directory: Path, store: InMemoryMetadataStore) -> AsyncIte
     finally:
         await service.close()
         await logs.close()
+        disk.close()
 
 
 @pytest.mark.parametrize("version", TransactionVersion)

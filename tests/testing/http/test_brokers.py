@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +11,7 @@ from fencepost.testing.errors import MisuseError
 from fencepost.testing.http import brokers as module
 from fencepost.testing.http.brokers import Brokers, NoSuchBrokerError, NoSuchFaultError, TooManyBrokersError
 from fencepost.testing.http.kinds import InputError
+from tests.support.held_resources import held
 
 
 def test_a_hundred_brokers_are_there_at_once_and_one_more_is_refused() -> None:
@@ -31,10 +31,10 @@ def test_a_hundred_brokers_are_there_at_once_and_one_more_is_refused() -> None:
 
 def test_a_thousand_brokers_one_after_the_other_leave_nothing() -> None:
     brokers = Brokers()
-    before = threading.active_count()
+    before = held()
     for _ in range(1000):
         brokers.close(brokers.create({}, in_process=False).id)
-    assert threading.active_count() == before
+    assert held().more_than(before) == []
     assert brokers.all() == []
 
 
