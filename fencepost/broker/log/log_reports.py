@@ -24,7 +24,7 @@ class LogReports:
     def __init__(self, topic_partition: TopicPartition, directory: str) -> None:
         self._topic_partition = topic_partition
         self._directory = directory
-        self._damages: frozenset[str] = frozenset()  # the reasons that have been logged
+        self._damages: tuple[str, ...] = ()  # the reasons that have been logged
         self._no_room_logged_ms = -NO_ROOM_LOGGED_EVERY_MS
 
     def offline(self, error: StorageError, *, high_watermark: int, log_end_offset: int) -> None:
@@ -80,7 +80,7 @@ class LogReports:
         reason = str(error)
         if reason in self._damages:
             return
-        self._damages |= {reason}
+        self._damages += (reason,)
         log.error(
             "log_damaged",
             topic=self._topic_partition.topic,

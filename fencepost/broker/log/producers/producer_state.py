@@ -7,7 +7,7 @@ Source: KIP-98, KIP-360, KIP-890; Kafka's ProducerStateManager, ProducerAppendIn
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -176,7 +176,8 @@ class ProducerState:
         self._open_transactions: OrderedDict[int, int] = OrderedDict()
         # In the order of their markers, in which they also leave. One that began later than one behind it can never be
         # the earliest, so it is dropped: first offsets rise from left to right and the leftmost is the earliest.
-        self._unreplicated_transactions: deque[_UndurableTransaction] = deque()
+        # No deque: an empty one takes 760 bytes, in each partition.
+        self._unreplicated_transactions: list[_UndurableTransaction] = []
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -419,8 +420,10 @@ class ProducerState:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """First offset of the earliest transaction without a marker below the high watermark, which never goes down."""
         unreplicated = self._unreplicated_transactions
-        while unreplicated and unreplicated[0].last_offset < high_watermark:
-            unreplicated.popleft()
+        replicated_count = 0
+        while replicated_count < len(unreplicated) and unreplicated[replicated_count].last_offset < high_watermark:
+            replicated_count += 1
+        del unreplicated[:replicated_count]
         first_open_offset = next(iter(self._open_transactions), None)
         if not unreplicated:
             return first_open_offset

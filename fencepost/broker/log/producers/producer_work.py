@@ -24,6 +24,9 @@ FEW_PRODUCERS_COUNT = PRODUCERS_PER_SLICE
 """Producers up to which their state is written in the step that rolls the log."""
 LISTED_PER_SLICE = 1_000
 
+EMPTY: frozenset[Any] = frozenset()
+"""One for all partitions: most never have a task, and a set of their own would take 216 bytes."""
+
 
 class ServedLog(Protocol):
     """The log, as background work on its producers sees it."""
@@ -47,8 +50,8 @@ class ProducerWork:
         self._topic_partition = topic_partition
         self._files = files
         self._producers = producers
-        self._unwritten_snapshots: set[int] = set()  # their offsets
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._unwritten_snapshots: frozenset[int] = EMPTY  # their offsets
+        self._tasks: frozenset[asyncio.Task[None]] = EMPTY
 
     # Snapshots
 
@@ -94,9 +97,9 @@ class ProducerWork:
                 log.give_up(error)
             finally:
                 self._producers.release(capture)
-                self._unwritten_snapshots.discard(offset)
+                self._unwritten_snapshots -= {offset}
 
-        self._unwritten_snapshots.add(offset)
+        self._unwritten_snapshots |= {offset}
         self._start(write(), log)
 
     # Expiry
@@ -151,5 +154,8 @@ class ProducerWork:
             concerns=self._topic_partition,
             on_failure=lambda error: log.give_up(UnexpectedFailureError("work on its producers", error)),
         )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks |= {task}
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks -= {task}

@@ -79,7 +79,7 @@ async def test_no_step_is_long_while_the_state_of_many_producers_is_written(worl
     writing = await steps_of_work(log)
     assert max(rolling.longest_s, writing.longest_s) < 0.05
     await asyncio.sleep(0)
-    assert log.producer_work._unwritten_snapshots == set()
+    assert log.producer_work._unwritten_snapshots == frozenset()
     assert snapshots_of(log) == {1: expected}
 
 
@@ -178,7 +178,7 @@ async def test_a_state_of_a_deleted_log_is_not_written(world: LogWorld) -> None:
     log.mark_deleted()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (log.producer_work._tasks, log.producers._captures, snapshots_of(log)) == (set(), [], {})
+    assert (log.producer_work._tasks, log.producers._captures, snapshots_of(log)) == (frozenset(), [], {})
 
 
 async def test_a_log_with_many_producers_is_not_opened_in_the_requesting_step(
