@@ -1,6 +1,6 @@
 """Model of a cluster of machines: how many brokers a load takes, what becomes narrow first, and what it costs a month.
 
-    .venv/bin/python -m scripts.cluster_model            the table for docs/cluster.md, and where a cluster breaks
+    .venv/bin/python -m scripts.cluster_model            the table for docs/cluster-appendix.md, and where a cluster breaks
     .venv/bin/python -m scripts.cluster_model --json     the same for programs
 
 Three budgets bound a cluster: the processor of each broker, the one PostgreSQL that commits all flushes, and the

@@ -19,6 +19,7 @@ EVIDENCE_ROW = re.compile(r"^\| \[[^]]*\]\(#([\w-]+)\) \| (?P<claim>.+) \| (?P<e
 CLAIMING = (
     "README",
     "docs/cluster",
+    "docs/cluster-appendix",
     "docs/comparison",
     "docs/console",
     "docs/console-access",
@@ -27,6 +28,7 @@ CLAIMING = (
     "docs/testing",
     "docs/two-phase",
     "docs/two-phase-appendix",
+    "docs/two-phase-operating",
     "docs/two-phase-table",
 )
 """The pages that promise most: each ends with a table of the tests, figures and limits behind its sections."""

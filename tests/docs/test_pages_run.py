@@ -220,6 +220,7 @@ RUN_ELSEWHERE = {
     "docs/testing.md",
     "docs/testing-migration.md",
     "docs/two-phase.md",
+    "docs/two-phase-operating.md",
 }
 """Pages whose blocks other tests check, or that show no commands of a user."""
 RUN_HERE = {
