@@ -1,7 +1,7 @@
 """Model of a cluster of machines: how many brokers a load takes, what becomes narrow first, and what it costs a month.
 
-    .venv/bin/python -m scripts.cluster_model            the table for docs/cluster-appendix.md, and where a cluster breaks
-    .venv/bin/python -m scripts.cluster_model --json     the same for programs
+    .venv/bin/python -m scripts.cluster_model         the table for docs/cluster-appendix.md, and where a cluster breaks
+    .venv/bin/python -m scripts.cluster_model --json  the same for programs
 
 Three budgets bound a cluster: the processor of each broker, the one PostgreSQL that commits all flushes, and the
 network and the object store behind each broker. The model computes what a load takes of each for a number of brokers,

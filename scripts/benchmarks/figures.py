@@ -20,7 +20,7 @@ LIMIT, LIMIT_ON_DISK = "limit", "limit-on-disk"
 """What is in no broker's way: a server that does the least, in the page cache and on the disk."""
 OURS = (DURABLE, PAGE_CACHE, TWO_PROCESSES, LIMIT, LIMIT_ON_DISK)
 """What is divided by the others."""
-ON_DISK = (DURABLE, LIMIT_ON_DISK)
+SUBJECTS_ON_DISK = (DURABLE, LIMIT_ON_DISK)
 """What promises the same as the durable reference: only these are divided by it."""
 
 

@@ -36,7 +36,7 @@ SETTINGS = {
 }
 
 
-ON_DISK = {"log.flush.interval.messages": "1"}
+FLUSHED_EACH_MESSAGE = {"log.flush.interval.messages": "1"}
 
 
 class KafkaSubject:
@@ -47,7 +47,7 @@ class KafkaSubject:
 
     def __init__(self, *, is_durable: bool = False) -> None:
         self.name = DURABLE_REFERENCE if is_durable else REFERENCE
-        self._settings = {**SETTINGS, **(ON_DISK if is_durable else {})}
+        self._settings = {**SETTINGS, **(FLUSHED_EACH_MESSAGE if is_durable else {})}
 
     def launch(self, data_directory: Path, settings: Mapping[str, str]) -> BrokerProcess:
         """Formats the directory where that was not done yet; the node itself is not waited for.

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Group
 from rich.table import Table
 
-from scripts.benchmarks.figures import DURABLE_REFERENCE, ON_DISK, OURS, REFERENCE, Figure, RatioTarget, Target
+from scripts.benchmarks.figures import DURABLE_REFERENCE, OURS, REFERENCE, SUBJECTS_ON_DISK, Figure, RatioTarget, Target
 from scripts.benchmarks.results import Ratio, Result, readable
 
 QUANTITY_WIDTH = 26
@@ -25,7 +25,7 @@ def ratios(figure: Figure, results: Sequence[Result]) -> list[Ratio]:
         if result.subject in others:
             continue
         for reference in others:
-            if reference == DURABLE_REFERENCE and result.subject not in ON_DISK:
+            if reference == DURABLE_REFERENCE and result.subject not in SUBJECTS_ON_DISK:
                 continue
             other = references.get((reference, result.case, result.quantity))
             if other is None or len(other.values) != len(result.values) or not all(other.values):
