@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 import click
@@ -88,7 +87,7 @@ class Choice(TypedDict):
 @click.command("import")
 @bootstrap_option
 @json_option
-@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--group", "names", metavar="GROUP", multiple=True, help="Only this group of the file; repeatable.")
 @pattern_option("Groups of the file")
 @click.option(
@@ -101,16 +100,16 @@ class Choice(TypedDict):
 def import_groups(
     bootstrap: str,
     as_json: bool,
-    path: Path,
+    path: str,
     dry_run: bool,
     is_sure: bool,
     **chosen: Unpack[Choice],
 ) -> None:
     """Set committed offsets from a file of `groups export`.
 
-    Or from a CSV file of kafka-consumer-groups. The moves are shown first. All of them are made or, if there is a
-    reason against one, none: a group in use, another topic of the name, an offset that a partition does not have, and a
-    change between the preview and the answer.
+    Or from a CSV file of kafka-consumer-groups; `-` is standard input. The moves are shown first. All of them are made
+    or, if there is a reason against one, none: a group in use, another topic of the name, an offset that a partition
+    does not have, and a change between the preview and the answer.
     """
     from fencepost.cli.group_imports import Rules, changes_between, commit
 
@@ -156,11 +155,11 @@ def _plan(bootstrap: str, file: GroupFile, rules: Rules) -> Plan:
     return plan_of(file, world, rules)
 
 
-def _read(path: Path) -> GroupFile:
+def _read(path: str) -> GroupFile:
     from fencepost.cli.group_files import LONGEST_LINE_BYTES, GroupFileError, read_file
 
     try:
-        with path.open("rb") as opened:
+        with click.open_file(path, "rb") as opened:
             return read_file(iter(lambda: opened.readline(LONGEST_LINE_BYTES + 1), b""))
     except GroupFileError as error:
         raise click.ClickException(printable(f"{path}: {error}")) from None

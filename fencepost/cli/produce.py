@@ -91,7 +91,7 @@ def produce(
     separator = None if key_separator is None else os.fsencode(key_separator)
     marker = None if null_marker is None else os.fsencode(null_marker)
     written = current_writer(topic)
-    common_key = None if key is None else _common_key(written, key)
+    common_key = None if key is None or key == null_marker else _common_key(written, key)
 
     def read(line: bytes) -> Content:
         if as_json:

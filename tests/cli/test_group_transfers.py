@@ -58,6 +58,8 @@ def test_a_group_is_where_it_was_after_an_import(fencepost: Any, topic: str, exp
     assert committed(fencepost, ODD) == {0: 4}
     assert run(fencepost, "import", str(exported), "--to-group", "copy", "--yes").exit_code == 0
     assert committed(fencepost, "copy") == {0: 4}
+    piped = run(fencepost, "import", "-", "--to-group", "piped", "--yes", answer=exported.read_text())
+    assert (piped.exit_code, committed(fencepost, "piped")) == (0, {0: 4})
 
 
 def test_the_question_comes_with_the_moves(fencepost: Any, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,6 +339,10 @@ def test_another_name_that_points_here_is_refused(browser: httpx.Client) -> None
 def test_what_does_not_exist_is_said_so(browser: httpx.Client) -> None:
     for address in ("/topics/no-such", "/stuck/no-such/0", "/transaction?id=no-such", "/no-such", "/static/no-such.js"):
         assert browser.get(address).status_code == 404, address
+    for address in ("/transaction", "/in-doubt/transaction?id="):
+        answer = browser.get(address)
+        assert answer.status_code == 404, address
+        assert "address names no transactional id" in text_of(answer.text)
     assert browser.get("/topics/a/0/../../../etc").status_code == 404
 
 

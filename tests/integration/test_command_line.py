@@ -202,6 +202,8 @@ def test_every_record_has_the_key_that_was_given(run: Run, unique: Unique) -> No
         ("k", "2", [["a", "b"]]),
     ]
     assert run("produce", topic, "--key", "k", "--key-separator", ":", input="a:1\n").exit_code == 2
+    assert run("produce", topic, "--key", "~", "--null-marker", "~", input="3\n").exit_code == 0
+    assert {record["value"]: record["key"] for record in consumed(run, topic)}["3"] is None
 
 
 def completed(broker: BrokerProcess, *words: str) -> list[str]:

@@ -91,6 +91,12 @@ class Visit:
             return default
         return whole_number(text, name)
 
+    def transactional_id(self) -> str:
+        """The `id` of the address. Raises NotFoundError if it has none."""
+        if not (named := self.parameter("id")):
+            raise NotFoundError("the address names no transactional id: it ends with ?id=…")
+        return named
+
     @property
     def parameters(self) -> Mapping[str, str]:
         return dict(self.request.query_params)

@@ -95,7 +95,7 @@ async def in_doubt_list(visit: Visit) -> Page:
 
 
 async def in_doubt(visit: Visit) -> Page:
-    transactional_id = visit.parameter("id")
+    transactional_id = visit.transactional_id()
     view = await describe_transaction(visit.cluster, transactional_id)
     found = InDoubt()
     journal, history = await asyncio.gather(

@@ -152,7 +152,7 @@ async def _with_epochs(
 
 
 async def transaction(visit: Visit) -> Page:
-    transactional_id = visit.parameter("id")
+    transactional_id = visit.transactional_id()
     view = await describe_transaction(visit.cluster, transactional_id)
     client, history = await asyncio.gather(
         visit.http.client_of(view.producer_id), read_history(visit.cluster, transactional_id)
