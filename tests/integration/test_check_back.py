@@ -90,7 +90,8 @@ def test_a_prepared_transaction_is_ended_as_its_source_says(
 ) -> None:
     source.answer = answer
     with BrokerProcess(tmp_path / "data", settings=settings_for(source)) as broker:
-        token = prepared(broker, producers, "order-1")
+        with source.silent():
+            token = prepared(broker, producers, "order-1")
         ended = until(lambda: [one for one in audit(broker) if one["event"] == "end"])
         until(lambda: committed(broker) == left)
         assert source.asked == [str(token)]
@@ -231,7 +232,8 @@ def test_a_clients_end_beside_the_answer_has_one_outcome(
         Coordinator(broker.bootstrap) as coordinator,
     ):
         for name in names:
-            token = prepared(broker, producers, name)
+            with source.silent():
+                token = prepared(broker, producers, name)
             if int(name[-1]) % 2:
                 until(lambda token=token: str(token) in source.asked)  # type: ignore[misc]
             coordinator.complete(token, commit=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
@@ -20,12 +22,15 @@ class AnsweringSource:
         self.answer = answer
         self.hangs_after: int | None = None
         self.asked: list[str] = []
+        self._may_answer = threading.Event()
+        self._may_answer.set()
         self._ended = threading.Event()
         source = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 source.asked.append(unquote(self.path.removeprefix("/outcome/")))
+                source._may_answer.wait()
                 answer = source.answer
                 if answer is None or (source.hangs_after is not None and len(source.asked) > source.hangs_after):
                     source._ended.wait()
@@ -48,6 +53,18 @@ class AnsweringSource:
     def url(self) -> str:
         """With `{token}`, as a resolver wants it."""
         return f"http://127.0.0.1:{self._server.server_port}/outcome/{{token}}"
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Answers wait for the end of the block, in which a transaction is prepared.
+
+        It may be asked about as soon as it is open, and nobody can tell yet: a commit would refuse its later records.
+        """
+        self._may_answer.clear()
+        try:
+            yield
+        finally:
+            self._may_answer.set()
 
     def __enter__(self) -> Self:
         self._thread.start()
