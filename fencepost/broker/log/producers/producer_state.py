@@ -175,8 +175,7 @@ class ProducerState:
         # dict, an OrderedDict finds it in constant time after any number of removals.
         self._open_transactions: OrderedDict[int, int] = OrderedDict()
         # In the order of their markers, in which they also leave. One that began later than one behind it can never be
-        # the earliest, so it is dropped: first offsets rise from left to right and the leftmost is the earliest.
-        # No deque: an empty one takes 760 bytes, in each partition.
+        # the earliest, so it is dropped: first offsets rise, and the first is the earliest. A deque takes 760 bytes.
         self._unreplicated_transactions: list[_UndurableTransaction] = []
 
     def __len__(self) -> int:
@@ -420,10 +419,8 @@ class ProducerState:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """First offset of the earliest transaction without a marker below the high watermark, which never goes down."""
         unreplicated = self._unreplicated_transactions
-        replicated_count = 0
-        while replicated_count < len(unreplicated) and unreplicated[replicated_count].last_offset < high_watermark:
-            replicated_count += 1
-        del unreplicated[:replicated_count]
+        while unreplicated and unreplicated[0].last_offset < high_watermark:
+            del unreplicated[0]
         first_open_offset = next(iter(self._open_transactions), None)
         if not unreplicated:
             return first_open_offset

@@ -24,8 +24,8 @@ FEW_PRODUCERS_COUNT = PRODUCERS_PER_SLICE
 """Producers up to which their state is written in the step that rolls the log."""
 LISTED_PER_SLICE = 1_000
 
-EMPTY: frozenset[Any] = frozenset()
-"""One for all partitions: most never have a task, and a set of their own would take 216 bytes."""
+NO_OFFSETS: frozenset[int] = frozenset()
+"""One for all partitions: most never have any, and a set of their own would take 216 bytes."""
 
 
 class ServedLog(Protocol):
@@ -50,8 +50,8 @@ class ProducerWork:
         self._topic_partition = topic_partition
         self._files = files
         self._producers = producers
-        self._unwritten_snapshots: frozenset[int] = EMPTY  # their offsets
-        self._tasks: frozenset[asyncio.Task[None]] = EMPTY
+        self._unwritten_snapshots: frozenset[int] = NO_OFFSETS  # of which the state is not written yet
+        self._tasks: set[asyncio.Task[None]] = set()
 
     # Snapshots
 
@@ -154,8 +154,5 @@ class ProducerWork:
             concerns=self._topic_partition,
             on_failure=lambda error: log.give_up(UnexpectedFailureError("work on its producers", error)),
         )
-        self._tasks |= {task}
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks -= {task}
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

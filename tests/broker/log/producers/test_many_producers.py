@@ -178,7 +178,7 @@ async def test_a_state_of_a_deleted_log_is_not_written(world: LogWorld) -> None:
     log.mark_deleted()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert (log.producer_work._tasks, log.producers._captures, snapshots_of(log)) == (frozenset(), [], {})
+    assert (log.producer_work._tasks, log.producers._captures, snapshots_of(log)) == (set(), [], {})
 
 
 async def test_a_log_with_many_producers_is_not_opened_in_the_requesting_step(
