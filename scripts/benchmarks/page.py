@@ -122,7 +122,7 @@ def _goals(figures: Mapping[str, Any]) -> Iterator[str]:
         met_count = sum(verdict == "met" for verdict, _ in verdicts)
         beyond_count = sum(verdict != "met" and limit_meets is False for verdict, limit_meets in verdicts)
         yield "## What is aimed at, and what was measured\n"
-        yield f"{met_count} of {len(rows)} aims are met; **what is missed says so**. {beyond_count} are missed by the"
+        yield f"{met_count} of {len(rows)} aims are met; **missed ones say so**. {beyond_count} are missed by the"
         yield "limit too, a server that checks nothing, knows nothing and says yes to each request by itself.\n"
         yield _table(("figure", "case", "quantity", "of", "measured", "the limit", "aim", ""), rows)
 

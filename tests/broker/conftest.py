@@ -30,7 +30,6 @@ async def world(tmp_path: Path) -> AsyncIterator[LogWorld]:
     await log_world.start()
     yield log_world
     await log_world.stop()
-    log_world.disk.close()
 
 
 @pytest.fixture(scope="session")

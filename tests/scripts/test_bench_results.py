@@ -153,7 +153,7 @@ def test_the_page_names_the_targets_that_the_least_server_misses_as_well(limit_s
     }
     text = page(as_json(results, compared, where=WHERE, passes={}))
     assert f"| Fencepost | 0.4 cores | {limit_s} | ≤ 0.15 | {shown} |" in text
-    assert f"**what is missed says so**. {int('limit' in shown)} are missed by the\nlimit too" in text
+    assert f"**missed ones say so**. {int('limit' in shown)} are missed by the\nlimit too" in text
 
 
 def test_the_page_says_nothing_is_in_the_way_of_what_is_met() -> None:

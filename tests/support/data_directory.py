@@ -86,7 +86,6 @@ async def served(path: str) -> tuple[PartitionLog, dict[int, bytes | None]]:
     partition_log = world.orders
     records = {} if partition_log.is_offline else records_of(partition_log)
     await world.stop()
-    world.disk.close()
     return partition_log, records
 
 

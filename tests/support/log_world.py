@@ -66,9 +66,10 @@ class LogWorld:
 
     async def restart(self, *, crash: bool = False) -> PartitionLog:
         """Stop cleanly, or forget everything in memory as a kill -9 does; then start. Returns the log of ORDERS."""
-        if not crash:
+        if crash:
+            self.disk.close()
+        else:
             await self.stop()
-        self.disk.close()
         self.disk = LocalDisk()
         self.logs = LogDirectory(self.path, disk=self.disk, clock=self.clock)
         await self.start()

@@ -62,7 +62,6 @@ async def test_an_exported_topic_has_all_records_producers_and_transactions(
         assert await content(local.orders, isolation) == await content(node.orders, isolation)
     assert local.append(b"x" * 150, producer_id=3, producer_epoch=0, base_sequence=9).is_duplicate
     await local.stop()
-    local.disk.close()
 
 
 async def test_the_metadata_name_the_topic_and_its_log_start_stays(
@@ -82,7 +81,6 @@ async def test_the_metadata_name_the_topic_and_its_log_start_stays(
     assert local.orders.log_start_offset == 8
     assert await content(local.orders) == await content(node.orders)
     await local.stop()
-    local.disk.close()
 
 
 async def test_an_export_goes_on_through_seals_and_deletions(
@@ -98,7 +96,6 @@ async def test_an_export_goes_on_through_seals_and_deletions(
     local = await opened(tmp_path / "out")
     assert await content(local.orders) == before
     await local.stop()
-    local.disk.close()
 
 
 async def test_what_cannot_be_exported_is_named(node: RemoteWorld, cluster: RemoteCluster, tmp_path: Path) -> None:

@@ -171,7 +171,6 @@ async def logs(tmp_path: Path) -> AsyncIterator[Logs]:
     yield Logs(worlds)
     for world in worlds:
         await world.stop()
-        world.disk.close()
 
 
 def test_batches_lie_apart_where_they_are_sent() -> None:

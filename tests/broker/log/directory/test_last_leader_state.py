@@ -305,7 +305,6 @@ async def test_where_directories_move_a_clean_stop_stays_clean_in_a_higher_epoch
     world.append(b"a")
     await log.flushed()
     await world.stop()
-    world.disk.close()
     world.disk = LocalDisk()
     world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock, files_move=True)
     await world.logs.open(lambda _: world.config, lambda _: 5)

@@ -148,7 +148,6 @@ async def test_a_partition_that_the_power_left_without_anything_is_forgotten(wor
     world.create()
     os.truncate(f"{world.path}/{ORDERS}/partition.metadata", 0)
     await world.stop()
-    world.disk.close()
     world.disk = LocalDisk()
     world.logs = LogDirectory(world.path, disk=world.disk, clock=world.clock)
     await world.start()

@@ -321,7 +321,6 @@ async def test_what_an_opened_log_holds_is_not_committed_again(tmp_path: Path) -
     before.append(b"one", b"two")
     await before.orders.flushed()
     await before.stop()
-    before.disk.close()
     world = SharedLogWorld(str(tmp_path))
     world.shared.rebuilt[0] = bytearray(content_of(f"{world.path}/orders-0/{0:020d}.log"))
     await world.start()
